@@ -87,11 +87,13 @@ def _cython_docstrings(source: str) -> Iterator[Text]:
     for number, whole in numbered:
         line = whole.strip()
         if before.endswith(":") and line.startswith(QUOTES):
+            is_docstring = not before.startswith("cdef extern")  # else it is C
             found = line[len(QUOTES) :]
             while QUOTES not in found:
                 found += " " + next(numbered)[1].strip()
             words = " ".join(found.partition(QUOTES)[0].split())
-            yield Text(number, words, is_docstring=True)
+            if is_docstring:
+                yield Text(number, words, is_docstring=True)
             before = ""
         elif line and not (line.startswith("#") and before == ":"):
             before = line.partition("  #")[0].rstrip()

@@ -414,7 +414,7 @@ def test_wrong_templates_are_refused_with_their_line(cli: Cli, write: Write) -> 
     for old, new, text in (
         ("k8s.*.>", "k8s", "declared.yaml:3: template k8s: "),
         ("idle", "idel", "declared.yaml:3: unknown setting 'idel'; did you mean 'idle'?"),
-        ("max_age: 7d", "name: x", "config: must not contain name, subjects, mirror or sources"),
+        ("max_age: 7d", "name: x", "config must not contain name, subjects, mirror or sources"),
     ):
         refused = cli("apply", "-f", write(TEMPLATE_FILE.replace(old, new)), "--force")
         assert refused.code != 0

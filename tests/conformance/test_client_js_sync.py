@@ -247,7 +247,7 @@ def test_a_first_publish_makes_a_stream(js_server: ServerProcess) -> None:
             assert (would.would_create, would.stream) == (True, "k_web")
             assert js.publish("k.web.pods", b"x").stream == "k_web"
             assert js.manager.streams.info("k_web").config.max_msgs == 7
-            with pytest.raises(StreamInvalidConfigError, match="first token must be plain"):
+            with pytest.raises(StreamInvalidConfigError, match="begin with a plain token"):
                 templates.put("l", match="*.>", stream="k_{1}", dry_run=True)
         finally:
             templates.delete("k")

@@ -214,7 +214,7 @@ def test_there_is_no_block_behind_the_last_number() -> None:
     store, _ = opened(disk, block_bytes_max=300)
     for _ in range(4):
         store.table.store(b"a", b"", b"x" * 20, 1)
-    with pytest.raises(StoreError, match=rf"there is no block behind {BLOCK_NUMBER_MAX}"):
+    with pytest.raises(StoreError, match=rf"there is no block after {BLOCK_NUMBER_MAX}"):
         store.table.store(b"a", b"", b"x" * 200, 1)
     assert store.table.msgs == 4
 

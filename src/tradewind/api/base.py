@@ -27,7 +27,7 @@ BYTES_UNIT: Final = "bytes"
 BYTES: Final = Meta(extra={"unit": BYTES_UNIT})
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-# These can only stand inside strings, so replacing them cannot break the document.
+# These characters only occur inside strings, so replacing them cannot break the document.
 _ESCAPES: Final = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
@@ -52,8 +52,8 @@ def requires_level(level: int, *values: Any) -> Meta:
 def always(value: Any) -> Any:
     """The default of a field that is written even when it has this value.
 
-    msgspec leaves out plain defaults and empty lists and maps made by `list` and `dict`, but
-    nothing that another factory made.
+    msgspec omits plain defaults and empty lists and maps made by `list` and `dict`, but nothing
+    that another factory made.
     """
     return field(default_factory=lambda: value)
 
@@ -68,7 +68,7 @@ def _empty_list() -> list[Any]:
 
 
 def encode(value: object) -> bytes:
-    """The JSON of a type or of plain values, byte for byte as Go's encoder writes it."""
+    """Encode a type or plain values as JSON, byte for byte as Go's encoder writes it."""
     data = _ENCODER.encode(value)
     for character, escape in _ESCAPES:
         if character in data:

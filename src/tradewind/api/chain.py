@@ -1,7 +1,7 @@
-"""The hash chain of a stream: requests and answers of our own API.
+"""The hash chain of a stream: requests and answers of Tradewind's own API.
 
 Owns the fields and their limits. Hashes are lower case hex; the entries and the checkpoints
-themselves are in `tradewind.chain`. nats-server has none of it.
+themselves are in `tradewind.chain`. nats-server has no such requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRIES_BYTES_MAX: Final = 512 * 1024
 
 
 class ChainProofRequest(ApiStruct, frozen=True, kw_only=True):
-    """STREAM.CHAIN.PROOF: that an entry is in the chain, or that one head continues another.
+    """STREAM.CHAIN.PROOF: prove that an entry is in the chain, or that one head continues another.
 
     The entry is that of message `seq`, or entry `index`. `size`: in the tree of this many entries;
     0 is the last checkpoint. With `first_size` it is the proof that the tree of `size` begins with
@@ -51,7 +51,9 @@ class ChainInfo(
     frozen=True,
     kw_only=True,
 ):
-    """STREAM.CHAIN.INFO. `size` entries, `link` is that of the last one; `key` signs."""
+    """STREAM.CHAIN.INFO. `size` is the number of entries, `link` that of the last one; `key`
+    signs.
+    """
 
     algorithm: str = always("")
     size: Uint64 = always(0)
@@ -71,7 +73,7 @@ class ChainCheckpoint(
     frozen=True,
     kw_only=True,
 ):
-    """STREAM.CHAIN.CHECKPOINT: the one that was made, or the last if nothing is new."""
+    """STREAM.CHAIN.CHECKPOINT: the new checkpoint, or the last one if there are no new entries."""
 
     checkpoint: Checkpoint | None = None
 

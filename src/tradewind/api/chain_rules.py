@@ -1,7 +1,7 @@
-"""Tamper-proof streams: what the metadata of a stream say of its chain.
+"""Tamper-proof streams: the settings of a chain in a stream's metadata.
 
-Owns the rules of the keys that begin with `tradewind.chain`. What a chain is stands in
-`tradewind.chain`. nats-server passes over the keys.
+Owns the rules of the keys that begin with `tradewind.chain`. Chains themselves are explained in
+`tradewind.chain`. nats-server ignores the keys.
 
     tradewind.chain             sha256 | blake3
     tradewind.chain.messages    a checkpoint after this many entries, 1 to 10000000; 10000
@@ -26,7 +26,7 @@ SECONDS_MAX: Final = 86_400
 
 
 class ChainRule(msgspec.Struct, frozen=True):
-    """What the metadata of one stream ask for."""
+    """The chain settings in the metadata of one stream."""
 
     algorithm: str
     messages: int = MESSAGES_DEFAULT
@@ -34,7 +34,7 @@ class ChainRule(msgspec.Struct, frozen=True):
 
 
 def chain_rule_of(metadata: Mapping[str, str] | None) -> ChainRule | None:
-    """What the metadata of a stream ask for, None: no chain. ApiError with what would be right."""
+    """Parse the chain settings, None: no chain. ApiError says how to correct them."""
     if not metadata or not any(key.startswith(CHAIN_KEY) for key in metadata):
         return None
     own = [key for key in metadata if key == CHAIN_KEY or key.startswith(f"{CHAIN_KEY}.")]

@@ -20,7 +20,7 @@ REVIVALS_MAX: Final = 1000
 
 
 class CommitPublish(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message; `payload` is base64 in JSON. What it expects is said in its headers."""
+    """A message; `payload` is base64 in JSON. Expectations are in its headers."""
 
     subject: str
     payload: bytes = b""
@@ -28,14 +28,14 @@ class CommitPublish(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CommitDelete(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message that goes."""
+    """A message to be removed."""
 
     stream: str
     seq: int
 
 
 class CommitRevival(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message that a consumer is done with, and is to deliver again."""
+    """An acknowledged message that a consumer is to deliver again."""
 
     stream: str
     consumer: str
@@ -43,7 +43,7 @@ class CommitRevival(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CommitRequest(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`acks` are the reply subjects of delivered messages."""
+    """A transaction; `acks` are the reply subjects of delivered messages."""
 
     publishes: list[CommitPublish] = msgspec.field(default_factory=list)
     acks: list[str] = msgspec.field(default_factory=list)
@@ -52,7 +52,7 @@ class CommitRequest(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CommittedPublish(ApiStruct, frozen=True, kw_only=True):
-    """Where a message is."""
+    """The place of a stored message."""
 
     stream: str = always("")
     seq: int = always(0)
@@ -65,7 +65,7 @@ class CommitResponse(
     tag_field="type",
     tag="io.tradewind.api.v1.commit_response",
 ):
-    """All of it has happened."""
+    """The response to a transaction that has happened."""
 
     publishes: list[CommittedPublish] = always_list()
     acks: int = always(0)
@@ -77,7 +77,7 @@ _DECODER: Final = msgspec.json.Decoder(CommitRequest)
 
 
 def decode_commit(body: bytes) -> CommitRequest:
-    """The request; ApiError 10025 names what is wrong, and where."""
+    """Decode a request; ApiError 10025 describes the error and its place."""
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -85,5 +85,5 @@ def decode_commit(body: bytes) -> CommitRequest:
 
 
 def at(list_name: str, index: int, error: ApiError) -> ApiError:
-    """The error of one member of a request: which one is said in front."""
+    """The error of one member of a request, prefixed with the member."""
     return ApiError(error.code, error.err_code, f"{list_name}[{index}]: {error.description}")

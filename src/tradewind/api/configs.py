@@ -19,7 +19,7 @@ _Config = TypeVar("_Config", StreamConfig, ConsumerConfig)
 
 
 def stream_config_from_dict(document: Mapping[str, Any]) -> StreamConfig:
-    """The typed configuration; ValueError names the member that does not fit."""
+    """Convert a dict to the typed configuration; ValueError names the member that does not fit."""
     return _convert(document, StreamConfig)
 
 
@@ -31,7 +31,7 @@ def stream_config_to_dict(
 
 
 def consumer_config_from_dict(document: Mapping[str, Any]) -> ConsumerConfig:
-    """The typed configuration; ValueError names the member that does not fit."""
+    """Convert a dict to the typed configuration; ValueError names the member that does not fit."""
     return _convert(document, ConsumerConfig)
 
 

@@ -17,13 +17,13 @@ _NONE: Final[Mapping[str, ConsumerConfig]] = {}
 
 
 class ConsumerConfigs(MutableMapping[str, ConsumerConfig]):
-    """Configurations by the names of the consumers."""
+    """The configurations of consumers by name."""
 
     def __init__(self, configs: Mapping[str, ConsumerConfig] = _NONE) -> None:
         self._configs: dict[str, ConsumerConfig] = {}
         self._owners: SubjectTree[str] = SubjectTree()
-        self.hidden_count = 0  # those that nobody sees
-        self.server_count = 0  # those that serve other streams; the hidden ones are among them
+        self.hidden_count = 0  # the hidden ones
+        self.server_count = 0  # consumers that serve other streams, including the hidden ones
         self.update(configs)
 
     def __getitem__(self, name: str) -> ConsumerConfig:
@@ -57,20 +57,20 @@ class ConsumerConfigs(MutableMapping[str, ConsumerConfig]):
 
     @property
     def user_count(self) -> int:
-        """Those that users have made."""
+        """The number of consumers that users have created."""
         return len(self._configs) - self.server_count
 
     @property
     def filter_count(self) -> int:
-        """What looking up one filter costs at most."""
+        """An upper bound of the cost of looking up one filter."""
         return self._owners.size
 
     def others_take(self, name: str, subjects: list[str]) -> bool:
-        """Whether a consumer of another name takes something of these subjects."""
+        """Whether a consumer of another name takes messages of these subjects."""
         effort = self._owners.effort(subjects)
         return any(self._owners.others(name, subject, effort) for subject in subjects)
 
 
 def filters_of(config: ConsumerConfig) -> list[str]:
-    """The subjects that a consumer takes; none means all."""
+    """The subjects that a consumer takes; empty for all."""
     return [config.filter_subject] if config.filter_subject else list(config.filter_subjects)

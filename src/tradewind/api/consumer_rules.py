@@ -100,10 +100,10 @@ def check_consumer_create(
     account: JetStreamAccountLimits,
     has_interest: Callable[[str], bool],
 ) -> ConsumerConfig:
-    """The configuration to create a consumer with, or to change one to; ApiError if refused.
+    """The configuration for a new or changed consumer; ApiError if it is refused.
 
-    `consumers` are those of the stream that are not hidden, checked before. `has_interest` says
-    whether somebody listens on a deliver subject. An empty name stays empty: the caller makes one.
+    `consumers` are those of the stream that are not hidden, checked before. `has_interest` returns
+    whether a deliver subject has a subscriber. An empty name stays empty: the caller generates one.
     """
     old = consumers.get(config.name) if config.name else None
     if config.num_replicas > 1:
@@ -129,10 +129,10 @@ def check_consumer_create(
 
 
 def _with_kept(config: ConsumerConfig, old: ConsumerConfig) -> ConsumerConfig:
-    """What a request to change a consumer leaves as it is, whatever it says.
+    """A new configuration with the settings that such a request cannot change.
 
-    A pause is only changed by a request of its own. A server that comes again for its mirror or
-    source does not say where its consumer began.
+    A pause is only changed by a request of its own. A server that reconnects its mirror or source
+    does not say where its consumer began.
     """
     config = msgspec.structs.replace(config, pause_until=old.pause_until)
     if not config.sourcing:
@@ -207,7 +207,7 @@ def with_defaults(
     *,
     pedantic: bool,
 ) -> ConsumerConfig:
-    """A configuration with what the server fills in."""
+    """A configuration with the server's defaults."""
     config = _with_zeros(config, pedantic=pedantic)
     changes: dict[str, Any] = {}
     is_pull = not config.deliver_subject
@@ -243,7 +243,9 @@ def with_defaults(
 
 
 def _with_inactive_threshold(config: ConsumerConfig, old: ConsumerConfig | None) -> ConsumerConfig:
-    """Ephemeral consumers always have one. A change does not make a consumer ephemeral."""
+    """Set the default threshold of ephemeral consumers. An update does not make a consumer
+    ephemeral.
+    """
     if config.inactive_threshold > 0 or (old or config).durable_name:
         return config
     if old is not None and old.inactive_threshold == config.inactive_threshold:
@@ -252,7 +254,7 @@ def _with_inactive_threshold(config: ConsumerConfig, old: ConsumerConfig | None)
 
 
 def _with_zeros(config: ConsumerConfig, *, pedantic: bool) -> ConsumerConfig:
-    """Without numbers below what means no limit."""
+    """Replace numbers below the one that means no limit."""
     changes: dict[str, int] = {}
     if config.max_deliver < -1 and pedantic:
         raise PEDANTIC(err="max_deliver must be set to -1")
@@ -390,7 +392,7 @@ def _check_start(config: ConsumerConfig) -> None:
 
 
 def _check_sampling(text: str) -> None:
-    """The percentage as Go's Atoi takes it."""
+    """Check a percentage as Go's Atoi parses it."""
     if not text:
         return
     number = text.removesuffix("%")
@@ -463,7 +465,7 @@ def _check_new(
 
 
 def _check_alone(config: ConsumerConfig, consumers: ConsumerConfigs) -> None:
-    """On a work queue no two consumers may take the same subject."""
+    """ApiError if another consumer of a work queue takes one of the subjects."""
     if consumers.others_take(config.name, filters_of(config)):
         raise errors.CONSUMER_WORKQUEUE_NOT_UNIQUE()
 

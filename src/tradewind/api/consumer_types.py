@@ -26,7 +26,7 @@ from tradewind.api.times import ZERO_TIME
 
 
 class DeliverPolicy(StrEnum):
-    """Where a consumer starts. "undefined" means ALL."""
+    """The start position of a consumer. "undefined" means ALL."""
 
     ALL = "all"
     LAST = "last"
@@ -41,7 +41,7 @@ class DeliverPolicy(StrEnum):
 
 
 class AckPolicy(StrEnum):
-    """What an acknowledgement means."""
+    """The meaning of an acknowledgement."""
 
     NONE = "none"
     ALL = "all"
@@ -50,14 +50,14 @@ class AckPolicy(StrEnum):
 
 
 class ReplayPolicy(StrEnum):
-    """How fast stored messages are delivered."""
+    """The pace at which stored messages are delivered."""
 
     INSTANT = "instant"
     ORIGINAL = "original"
 
 
 class PriorityPolicy(StrEnum):
-    """How the requests of a priority group are served."""
+    """The rule for serving the requests of a priority group."""
 
     NONE = "none"
     OVERFLOW = "overflow"
@@ -116,7 +116,7 @@ class SequenceInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class PriorityGroupState(ApiStruct, frozen=True, kw_only=True):
-    """Who holds a priority group."""
+    """The pinned client of a priority group."""
 
     group: str = always("")
     pinned_client_id: str = ""

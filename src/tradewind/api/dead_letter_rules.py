@@ -1,4 +1,4 @@
-"""Dead letters: what the metadata of a consumer says about messages that it gives up.
+"""Dead letters: the settings in a consumer's metadata for messages that it gives up.
 
 Owns the keys, the rules for their values, and the names of the headers and of the event. Which
 message is given up, and when, is decided by the server.
@@ -46,7 +46,7 @@ _PLACES: Final = ("stream", "consumer", "subject", "reason")
 
 
 class DeadLetterSettings(msgspec.Struct, frozen=True):
-    """What a consumer does with messages that it gives up."""
+    """The dead-letter settings of a consumer."""
 
     stream: str
     subject: str = SUBJECT_DEFAULT
@@ -59,7 +59,9 @@ class DeadLetterSettings(msgspec.Struct, frozen=True):
 
 
 class DeadLettered(ApiEvent, frozen=True, kw_only=True):
-    """A message was given up and is in the dead-letter stream, or cannot go there: `error`."""
+    """The event for a message that was given up; `error` is set if it cannot be stored as a dead
+    letter.
+    """
 
     stream: str
     consumer: str
@@ -73,7 +75,7 @@ class DeadLettered(ApiEvent, frozen=True, kw_only=True):
 
 
 def dead_letters_of(metadata: Mapping[str, str] | None) -> DeadLetterSettings | None:
-    """What the metadata says, None without a word about it; ApiError names what is wrong."""
+    """Parse the settings, None if there are none; ApiError describes the error."""
     if not metadata or not any(key.startswith(PREFIX) for key in metadata):
         return None
     for key in metadata:
@@ -99,8 +101,8 @@ def dead_letters_of(metadata: Mapping[str, str] | None) -> DeadLetterSettings | 
 def check_dead_letters(
     config: ConsumerConfig, stream: str, name: str, target: StreamConfig | None
 ) -> None:
-    """ApiError unless dead letters of this consumer can go where it says. `target` is that stream,
-    None: there is none.
+    """ApiError unless dead letters of this consumer can be stored as configured. `target` is the
+    configured stream, None: there is none.
     """
     settings = dead_letters_of(config.metadata)
     if settings is None:

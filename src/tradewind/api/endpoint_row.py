@@ -1,7 +1,7 @@
 """A row of the table of endpoints: its columns, and what follows from them alone.
 
-Owns what an endpoint can say about itself: subject, body, types, handler, audit, what it may run
-beside, and the forms of the previews. The rows are in `endpoints`.
+Owns the description of an endpoint: subject, body, types, handler, audit, what it may run beside,
+and the forms of the previews. The rows are in `endpoints`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tradewind.api.errors import BAD_REQUEST, NOT_EMPTY_REQUEST
 from tradewind.api.requests import decode_lenient, decode_request, holds_json, is_empty_request
 
 PREFIX: Final = "$JS.API."
-# What only this server has.
+# The API that only this server has.
 OWN_PREFIX: Final = "$TW.API."
 PREVIEW_PREFIX: Final = "$JS."
 
 
 class Body(Enum):
-    """What an endpoint does with the body of a request."""
+    """How an endpoint treats the body of a request."""
 
-    # Also of what only a cluster can do, which is refused before.
+    # Also for requests that only a cluster can serve, which are refused before.
     IGNORED = auto()
     # Refused with 10038 unless it is empty.
     NONE = auto()
@@ -36,12 +36,12 @@ class Body(Enum):
     ALWAYS = auto()
     # Read without strictness, and refused if it is not JSON.
     LENIENT = auto()
-    # Of a form of its own, which its handler reads.
+    # The body has a form of its own, which its handler reads.
     OWN = auto()
 
 
 class Audit(Enum):
-    """When an answer counts as a request of the API, and is published for auditors."""
+    """Whether the requests of an endpoint are counted and published for auditors."""
 
     ALWAYS = auto()
     IF_REFUSED = auto()
@@ -50,27 +50,27 @@ class Audit(Enum):
 
 
 class Beside(Enum):
-    """Which requests of the same account one may run beside; all others wait for each other."""
+    """The requests of the same account that one may run beside; all others wait for each other."""
 
     NONE = ""
     # Requests that follow each other and create things of one kind.
     NEW_STREAMS = "stream"
     NEW_CONSUMERS = "consumer"
-    # It has an order of its own: its handler gets the message as it came.
+    # The endpoint has an order of its own: its handler gets the message as it came.
     ALL = "all"
 
 
 class PreviewWords(Enum):
-    """Which of the two previews of JetStream has a form, and so its words and errors."""
+    """The preview of JetStream that a form belongs to, which determines its words and errors."""
 
     SETS = auto()
     STREAMS = auto()
 
 
 class PreviewForm(msgspec.Struct, frozen=True):
-    """How a preview asked for the same; `subject` as in `ApiEndpoint`, behind `$JS.`.
+    """The form of an endpoint in a preview; `subject` as in `ApiEndpoint`, after `$JS.`.
 
-    Its handler is `module:function`; without one it is sent on to the subject of today.
+    Its handler is `module:function`; without one it is forwarded to the current subject.
     """
 
     subject: str
@@ -79,8 +79,8 @@ class PreviewForm(msgspec.Struct, frozen=True):
 
 
 class ApiEndpoint(msgspec.Struct, frozen=True):
-    """A row of the table. `subject` follows the prefix; $s, $c and $rest stand for names. It is ""
-    for what only the previews had.
+    """A row of the table. `subject` follows the prefix; $s, $c and $rest are placeholders for
+    names. It is "" for requests that only the previews had.
     """
 
     name: str
@@ -90,48 +90,48 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     request: type[ApiStruct] | None = None
     # None: it answers with messages instead of JSON.
     response: type[ApiStruct] | None = None
-    # Whatever runs it, as `module:function`. None has what only a cluster can do, and what each
-    # stream or consumer hears for itself.
+    # The handler, as `module:function`. Empty for requests that only a cluster can serve, and for
+    # those that each stream or consumer receives itself.
     handler: str = ""
     audit: Audit = Audit.ALWAYS
     beside: Beside = Beside.NONE
-    # It finds fault with the body before it looks at the API level that a request demands.
+    # The body is checked before the API level that a request demands.
     reads_body_first: bool = False
-    # It looks for its stream before it finds fault with the body.
+    # The stream is looked up before the body is checked.
     finds_stream_first: bool = False
-    # It changes nothing, so that a client may send it again.
+    # The request changes nothing, so that a client may send it again.
     is_read: bool = False
     # For the system account, which `dispatch` itself answers if anybody; others get no answer.
     is_system: bool = False
     prefix: str = PREFIX
-    # What a client must be allowed to ask for besides: the names of other rows, of the same stream
-    # and consumer. Of an endpoint that nats-server does not have, this is said in any case.
+    # Other requests that a client must be allowed to make: the names of their rows, for the same
+    # stream and consumer. For an endpoint that nats-server does not have, this is said in any case.
     needs: tuple[str, ...] | None = None
-    # It needs more, which depends on the body: its handler asks (`jetstream.deeds`) for these.
+    # More permissions depend on the body: the handler checks (`jetstream.deeds`) for these.
     needs_by_body: tuple[str, ...] = ()
     preview: tuple[PreviewForm, ...] = ()
 
     @property
     def needs_cluster(self) -> bool:
-        """A single server refuses it before anything else."""
+        """Whether a single server refuses the request before any other check."""
         return self.response is not None and not self.handler
 
     @property
     def is_dispatched(self) -> bool:
-        """Whether one place hears it for all streams, in the order of the account."""
+        """Whether one place receives the requests of all streams, in the order of the account."""
         answered = self.response is not None or self.is_system
         return bool(self.subject) and answered and self.beside is not Beside.ALL
 
     @property
     def start(self) -> str:
-        """The subject before the first name, with a dot at its end; all of it if there is none."""
+        """The subject before the first name, with the dot; all of it if there is no name."""
         return self.prefix + self.subject.partition("$")[0]
 
     def decode(self, body: bytes, *, strict: bool = True) -> ApiStruct | None:
-        """The request in a body; ApiError if the endpoint does not take it.
+        """Decode the request in a body; ApiError if the endpoint does not accept it.
 
-        An optional body that is not there gives a request of zero values. None if the endpoint has
-        no request, or reads it itself.
+        A missing optional body gives a request of zero values. None if the endpoint has no request,
+        or decodes it itself.
         """
         if self.body is Body.NONE and not is_empty_request(body):
             raise NOT_EMPTY_REQUEST()
@@ -152,7 +152,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
 
 
 class EndpointCall(msgspec.Struct, frozen=True):
-    """What the subject of a request says. `rest` is the filter or subject behind the names."""
+    """The parts of a request's subject. `rest` is the filter or subject after the names."""
 
     endpoint: ApiEndpoint
     stream: str = ""

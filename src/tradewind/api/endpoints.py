@@ -3,7 +3,7 @@
 Owns the one table of them, and finding the row and the names for a subject. It never executes a
 request. Derived from the table are:
 
-- what the server listens to, which handler runs, whether it is audited, what it may run beside
+- the subscriptions of the server, which handler runs, whether it is audited, what it may run beside
   (`jetstream.dispatch`, `jetstream.handlers`), and the forms of the previews (`jetstream.preview`);
 - the subjects that mean JetStream where others decide about them: which a domain maps and which do
   not cross leaf connections (`broker`), which an account may have from another one, and which
@@ -580,9 +580,9 @@ API_SUBJECTS: Final = tuple(dict.fromkeys(f"{endpoint.prefix}>" for endpoint in 
 
 
 def heard_subjects(prefix: str) -> tuple[str, ...]:
-    """What the server listens to below a prefix to hear all that is dispatched, in few subjects.
+    """The subjects that the server subscribes to below a prefix to receive all dispatched requests.
 
-    None of them matches what a stream or consumer hears for itself, so that a request for a missing
+    None of them matches the subscription of a stream or consumer, so that a request for a missing
     one has no responders.
     """
     rows = [each for each in ENDPOINTS if each.prefix == prefix and each.subject]
@@ -598,16 +598,16 @@ def heard_subjects(prefix: str) -> tuple[str, ...]:
 
 
 def subjects_by_word(prefix: str) -> tuple[str, ...]:
-    """All that is below a prefix, whoever hears it: one subject for each first word."""
+    """The subjects that cover everything below a prefix: one for each first word."""
     rows = [each.subject for each in ENDPOINTS if each.prefix == prefix and each.subject]
     words = {subject.partition(".")[0]: "." in subject for subject in rows}
     return tuple(f"{word}.>" if has_more else word for word, has_more in words.items())
 
 
 def parse_subject(subject: str, *, is_system: bool = False) -> EndpointCall | None:
-    """Which endpoint a subject means, None if none has it. Domains are taken off before.
+    """The endpoint of a subject, None if there is none. The domain must have been removed.
 
-    `is_system`: the system account asks, which has endpoints of its own.
+    `is_system`: the request is from the system account, which has endpoints of its own.
     """
     prefix = PREFIX if subject.startswith(PREFIX) else OWN_PREFIX
     if not subject.startswith(prefix):

@@ -19,19 +19,19 @@ from tradewind.errors import TradewindError
 
 
 class ErrorKind(msgspec.Struct, frozen=True):
-    """A row of the table. `text` has places like {seq}."""
+    """A row of the table. `text` has placeholders like {seq}."""
 
     code: int
     err_code: int
     text: str
 
     def __call__(self, **places: object) -> ApiError:
-        """The error to raise; every place of the text must be given."""
+        """The error to raise; every placeholder of the text must be given."""
         return ApiError(self.code, self.err_code, self.text.format(**places))
 
 
 class ApiError(TradewindError):
-    """A request that is refused: what the `error` of the response says."""
+    """A refused request, with the content of the response's `error`."""
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
         self.code = code
@@ -41,7 +41,7 @@ class ApiError(TradewindError):
 
     @classmethod
     def from_dict(cls, error: dict[str, Any]) -> ApiError:
-        """From the `error` of a response, whichever server sent it."""
+        """Create an error from the `error` of a response, of any server."""
         return cls(
             int(error.get("code", 0)),
             int(error.get("err_code", 0)),

@@ -11,7 +11,7 @@ from tradewind.api.stream_types import StreamState
 
 
 class EventClient(ApiStruct, frozen=True, kw_only=True):
-    """Who sent a request; without any member: no client did."""
+    """The sender of a request; without members if it was not a client."""
 
     start: Time = ""
     host: str = ""
@@ -29,7 +29,7 @@ class EventClient(ApiStruct, frozen=True, kw_only=True):
 
 
 class ApiEvent(ApiStruct, frozen=True, kw_only=True):
-    """What all of them begin with."""
+    """The common members of all events."""
 
     type: str
     id: str
@@ -47,7 +47,7 @@ class StreamAction(ApiEvent, frozen=True, kw_only=True):
 class BatchAbandoned(ApiEvent, frozen=True, kw_only=True):
     """An atomic batch was given up; `reason` is timeout, large, incomplete or unsupported.
 
-    Only the system account is told whose it was.
+    Only the system account learns which account it was in.
     """
 
     account: str = ""
@@ -67,7 +67,7 @@ class SnapshotCreate(ApiEvent, frozen=True, kw_only=True):
 
 
 class SnapshotComplete(ApiEvent, frozen=True, kw_only=True):
-    """A backup has ended, well or with an error."""
+    """A backup has ended, successfully or with an error."""
 
     stream: str
     start: Time
@@ -86,7 +86,7 @@ class RestoreCreate(ApiEvent, frozen=True, kw_only=True):
 
 
 class RestoreComplete(ApiEvent, frozen=True, kw_only=True):
-    """That has ended, well or not."""
+    """A restore has ended, successfully or not."""
 
     stream: str
     start: Time
@@ -106,7 +106,7 @@ class ConsumerActionEvent(ApiEvent, frozen=True, kw_only=True):
 
 
 class ConsumerPause(ApiEvent, frozen=True, kw_only=True):
-    """A consumer delivers nothing until then, or delivers again."""
+    """A consumer is paused until a time, or resumed."""
 
     stream: str
     consumer: str
@@ -116,7 +116,7 @@ class ConsumerPause(ApiEvent, frozen=True, kw_only=True):
 
 
 class GroupPinned(ApiEvent, frozen=True, kw_only=True):
-    """A client is given all messages of a priority group from now on."""
+    """A client gets all messages of a priority group from now on."""
 
     account: str = ""
     stream: str
@@ -127,7 +127,7 @@ class GroupPinned(ApiEvent, frozen=True, kw_only=True):
 
 
 class GroupUnpinned(ApiEvent, frozen=True, kw_only=True):
-    """It is no longer."""
+    """A client is no longer pinned."""
 
     account: str = ""
     stream: str
@@ -148,7 +148,7 @@ class MaxDeliver(ApiEvent, frozen=True, kw_only=True):
 
 
 class Nak(ApiEvent, frozen=True, kw_only=True):
-    """A client does not want a message now. Reason and delay are told where a policy is."""
+    """A client has refused a message for now. Reason and delay are set if there is a policy."""
 
     stream: str
     consumer: str
@@ -161,7 +161,7 @@ class Nak(ApiEvent, frozen=True, kw_only=True):
 
 
 class Terminated(ApiEvent, frozen=True, kw_only=True):
-    """A message is not sent again, although nobody has done what it asks for."""
+    """A message is not delivered again, although it was not processed."""
 
     stream: str
     consumer: str
@@ -173,7 +173,7 @@ class Terminated(ApiEvent, frozen=True, kw_only=True):
 
 
 class ConsumerAck(ApiEvent, frozen=True, kw_only=True):
-    """How long an acknowledgement took: a metric."""
+    """A metric: how long an acknowledgement took."""
 
     stream: str
     consumer: str
@@ -185,7 +185,9 @@ class ConsumerAck(ApiEvent, frozen=True, kw_only=True):
 
 
 class ChainBroken(ApiEvent, frozen=True, kw_only=True):
-    """From an entry on the chain of a stream does not fit its messages; nats-server has no such."""
+    """The chain of a stream does not fit its messages from an entry on; nats-server has no such
+    event.
+    """
 
     stream: str
     index: Uint64
@@ -205,7 +207,7 @@ class ApiAudit(ApiEvent, frozen=True, kw_only=True):
 
 
 class ApiLimitReached(ApiEvent, frozen=True, kw_only=True):
-    """Too many requests were waiting, and all of them were dropped."""
+    """So many requests were waiting that all of them were dropped."""
 
     server: str
     domain: str = ""

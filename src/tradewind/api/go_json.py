@@ -48,7 +48,7 @@ _QUOTED: Final = {
 
 
 class JsonError(Exception):
-    """The text is not JSON, or its values do not fit; str() is what Go says."""
+    """The text is not JSON, or its values do not fit; str() is Go's error text."""
 
     def __init__(self, text: str, offset: int = 0) -> None:
         self.text = text
@@ -65,7 +65,7 @@ class JsonEndError(JsonError):
 
 
 class JsonNode(NamedTuple):
-    """A value: `kind` is Go's name for it, `start` and `end` its place in the text.
+    """A value: `kind` is Go's name for it, `start` and `end` are its position in the text.
 
     `value` is str for a string, bool for a bool, the text for a number, None for null, a list of
     nodes for an array, and a list of (name, node) for an object, which may repeat names.
@@ -256,7 +256,7 @@ def quote(text: str) -> str:
 
 
 def quote_bytes(data: bytes) -> str:
-    """As `quote`; bytes that are not UTF-8 are written as \\xff."""
+    """Quote as `quote` does; bytes that are not UTF-8 are written as \\xff."""
     text = data.decode(errors="surrogateescape")
     if text.isprintable():
         return quote(text)
@@ -300,7 +300,7 @@ def _character_at(data: bytes, at: int) -> tuple[str | int, int]:
 
 
 def join_halves(text: str) -> str:
-    """Pairs of surrogates become one character; a half becomes U+FFFD."""
+    """Join pairs of surrogates into one character; an unpaired one becomes U+FFFD."""
     if not HALVES.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -29,7 +29,7 @@ _FIELDS: Final = (
 
 
 def parse_go_time(text: str) -> str:
-    """The time as Go writes what it has read; JsonError with Go's text if it is none."""
+    """Parse a time and write it as Go does; JsonError with Go's text if it is invalid."""
     rest = text
     numbers: list[int] = []
     for name, least, most, what, low, high, separator in _FIELDS:
@@ -87,7 +87,7 @@ def _unparsable(text: str, rest: str, name: str) -> JsonError:
 
 
 def _quoted(text: str) -> str:
-    """Go quotes a time byte by byte."""
+    """Quote a time byte by byte, as Go does."""
     data = text.encode(errors="replace")
     return quote_bytes(data) if data.isascii() else _quoted_bytes(data)
 

@@ -21,11 +21,11 @@ from tradewind.api.stream_types import StorageType, StreamConfig
 
 
 class ServerLimits(msgspec.Struct, frozen=True):
-    """What the server allows every account; 0 means no limit, for bytes -1 does.
+    """The limits of every account; 0 means no limit, for bytes -1 does.
 
     `default_max_consumers` holds for a stream that has no limit of its own in an account that has
-    none either; below 0 it means no limit, too. `domain` is the name by which its streams may call
-    the server they are on.
+    none either; below 0 it means no limit, too. `domain` is the name by which streams may refer to
+    their own server.
     """
 
     default_max_consumers: int = 0
@@ -38,7 +38,7 @@ class ServerLimits(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """What other streams have reserved: those of the account, and those of the whole server."""
+    """The reservations of other streams: those of the account, and those of the whole server."""
 
     streams: int = 0
     account_memory_bytes: int = 0

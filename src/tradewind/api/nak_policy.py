@@ -1,7 +1,7 @@
-"""When a message comes again that a client has refused: what the metadata of a consumer say.
+"""The delay of refused messages: the settings in a consumer's metadata.
 
 Owns the keys that begin with `tradewind.nak.`, their grammar, and how long the wait is. Never reads
-a clock; chance is passed in. nats-server passes over these keys.
+a clock; random numbers are passed in. nats-server ignores these keys.
 
     tradewind.nak.delay           5s | 1s,10s,1m | exponential 1s x2 max 5m, each with: jitter 10%
     tradewind.nak.delay.CLASS     the same, for refusals whose header names this reason
@@ -22,7 +22,7 @@ NAK_PREFIX: Final = "tradewind.nak."
 DELAY_KEY: Final = "tradewind.nak.delay"
 BACKOFF_KEY: Final = "tradewind.nak.backoff"
 REASON_FIELD: Final = "Tradewind-Nak-Reason"
-# What a policy may have of each.
+# The limits of a policy.
 STEPS_MAX: Final = 100
 CLASSES_MAX: Final = 100
 FACTOR_MAX: Final = 100
@@ -34,20 +34,20 @@ _PERCENT: Final = re.compile(r"[0-9]{1,3}%", re.ASCII)
 _EXPONENTIAL: Final = re.compile(
     r"exponential\s+(\S+)\s+x([0-9]{1,3}(?:\.[0-9]{1,3})?)\s+max\s+(\S+)", re.ASCII
 )
-_FORMS: Final = '"5s", "1s,10s,1m" or "exponential 1s x2 max 5m", and "jitter 10%" behind it'
+_FORMS: Final = '"5s", "1s,10s,1m" or "exponential 1s x2 max 5m", optionally with "jitter 10%"'
 _FIELD_START: Final = f"\r\n{REASON_FIELD}:".lower().encode()
 
 
 class NakPolicyError(ValueError):
-    """What is wrong with a key, and what would be right."""
+    """A key is invalid; the text says what would be right."""
 
 
 class DelayRule(msgspec.Struct, frozen=True):
-    """How long to wait, by the number of deliveries.
+    """The delay by the number of deliveries.
 
-    Without `factor` the steps are gone through, and the last one stays. With it, the first step is
-    multiplied by it for each delivery after the first, up to `longest_ns`. Up to `jitter` (0 to 1)
-    of the wait is taken off by chance, so no wait is longer than it says.
+    Without `factor` the steps are used in order, and the last one repeats. With it, the first step
+    is multiplied by it for each delivery after the first, up to `longest_ns`. A random part of up
+    to `jitter` (0 to 1) is subtracted, so no wait is longer than configured.
     """
 
     steps_ns: tuple[int, ...]
@@ -56,7 +56,9 @@ class DelayRule(msgspec.Struct, frozen=True):
     jitter: float = 0.0
 
     def wait_ns(self, deliveries: int, chance: Callable[[], float]) -> int:
-        """After this many deliveries, at least one; `chance` returns numbers from 0 to below 1."""
+        """The delay after this many deliveries, at least one; `chance` returns numbers from 0 to
+        below 1.
+        """
         if self.factor:
             full_ns = self._power(deliveries - 1)
         else:
@@ -71,7 +73,7 @@ class DelayRule(msgspec.Struct, frozen=True):
         return self.longest_ns if grown >= self.longest_ns else int(grown)
 
     def __str__(self) -> str:
-        """As the metadata have it."""
+        """The form in the metadata."""
         text = ",".join(format_duration(step_ns) for step_ns in self.steps_ns)
         if self.factor:
             text = f"exponential {text} x{self.factor:g} max {format_duration(self.longest_ns)}"
@@ -79,7 +81,7 @@ class DelayRule(msgspec.Struct, frozen=True):
 
 
 class NakPolicy(msgspec.Struct, frozen=True):
-    """All that the metadata of one consumer say. `default` is for reasons without a rule."""
+    """The refusal settings of one consumer. `default` is for reasons without a rule."""
 
     default: DelayRule | None = None
     classes: dict[str, DelayRule] = {}
@@ -101,7 +103,7 @@ class NakPolicy(msgspec.Struct, frozen=True):
         return 0
 
     def __str__(self) -> str:
-        """For people: `5s; busy: 1s,10s`."""
+        """The policy in readable form: `5s; busy: 1s,10s`."""
         parts = [str(self.default)] if self.default is not None else []
         parts += ["as backoff"] if self.uses_backoff else []
         parts += [f"{name}: {rule}" for name, rule in sorted(self.classes.items())]
@@ -109,7 +111,7 @@ class NakPolicy(msgspec.Struct, frozen=True):
 
 
 def nak_policy_of(metadata: Mapping[str, str] | None) -> NakPolicy | None:
-    """The policy of a consumer, None if it has none; NakPolicyError if a key is wrong."""
+    """Parse the policy of a consumer, None if it has none; NakPolicyError if a key is wrong."""
     if not metadata or not any(key.startswith(NAK_PREFIX) for key in metadata):
         return None
     default: DelayRule | None = None
@@ -137,7 +139,9 @@ def nak_policy_of(metadata: Mapping[str, str] | None) -> NakPolicy | None:
 
 
 def described_nak_policy(metadata: Mapping[str, str] | None) -> str:
-    """The policy for people; empty if there is none, or what another server took is none."""
+    """The policy in readable form; empty if there is none, or another server stored an invalid
+    one.
+    """
     try:
         policy = nak_policy_of(metadata)
     except NakPolicyError:
@@ -146,7 +150,9 @@ def described_nak_policy(metadata: Mapping[str, str] | None) -> str:
 
 
 def reason_of(header: bytes) -> str:
-    """The class that the header of a refusal names; empty if none, or none that a key can have."""
+    """The class that the header of a refusal names; empty if it names none, or an impossible
+    one.
+    """
     if not header:
         return ""
     start = header.lower().find(_FIELD_START)
@@ -176,24 +182,24 @@ def _delay_rule(key: str, text: str) -> DelayRule:
     if len(words) == 3 and words[1] == "jitter" and _PERCENT.fullmatch(words[2]):
         rest, percent = words[0], int(words[2][:-1])
         if percent > 100:
-            raise NakPolicyError(f"{key}: a jitter of 0% to 100%, not {percent}%")
+            raise NakPolicyError(f"{key}: jitter must be 0% to 100%, not {percent}%")
         jitter = percent / 100
     if rest.startswith("exponential"):
         return _exponential_rule(key, text, rest, jitter)
     steps_ns = tuple(_duration(key, text, part.strip()) for part in rest.split(","))
     if len(steps_ns) > STEPS_MAX:
-        raise NakPolicyError(f"{key}: at most {STEPS_MAX} durations, not {len(steps_ns)}")
+        raise NakPolicyError(f"{key} must have at most {STEPS_MAX} durations, not {len(steps_ns)}")
     return DelayRule(steps_ns, jitter=jitter)
 
 
 def _exponential_rule(key: str, text: str, rest: str, jitter: float) -> DelayRule:
     match = _EXPONENTIAL.fullmatch(rest)
     if match is None:
-        raise NakPolicyError(f"{key}: {_FORMS}, not {_shown(text)}")
+        raise NakPolicyError(f"{key} must be {_FORMS}, not {_shown(text)}")
     first_ns, factor = _duration(key, text, match[1]), float(match[2])
     longest_ns = _duration(key, text, match[3])
     if not 1 <= factor <= FACTOR_MAX:
-        raise NakPolicyError(f"{key}: a factor of x1 to x{FACTOR_MAX}, not x{match[2]}")
+        raise NakPolicyError(f"{key}: factor must be x1 to x{FACTOR_MAX}, not x{match[2]}")
     if not 0 < first_ns <= longest_ns:
         raise NakPolicyError(f"{key}: the first delay more than 0, and not more than max")
     return DelayRule((first_ns,), factor, longest_ns, jitter)
@@ -202,9 +208,9 @@ def _exponential_rule(key: str, text: str, rest: str, jitter: float) -> DelayRul
 def _duration(key: str, text: str, part: str) -> int:
     duration_ns = parse_duration_ns(part)
     if duration_ns is None:
-        raise NakPolicyError(f"{key}: {_FORMS}, not {_shown(text)}")
+        raise NakPolicyError(f"{key} must be {_FORMS}, not {_shown(text)}")
     if not 0 <= duration_ns <= DELAY_NS_MAX:
-        raise NakPolicyError(f"{key}: a delay of 0s to 73 years, not {_shown(part)}")
+        raise NakPolicyError(f"{key}: delay must be 0s to 73 years, not {_shown(part)}")
     return duration_ns
 
 

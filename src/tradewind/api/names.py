@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"[^ \t\r\n\f.*>\\/]+")
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether a stream or consumer may have it, apart from its length."""
+    """Whether a stream or consumer may have this name, apart from its length."""
     return _NAME.fullmatch(name) is not None
 
 

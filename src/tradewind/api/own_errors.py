@@ -1,4 +1,4 @@
-"""The errors of requests that only this server has (`$TW.API`): codes above those of nats-server.
+"""The errors of requests that only Tradewind has (`$TW.API`): codes above those of nats-server.
 
 Owns the numbers and the texts; see `errors` for how a kind is used.
 """

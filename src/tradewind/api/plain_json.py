@@ -43,15 +43,15 @@ ZEROS: Final[Mapping[str, Callable[[], Any]]] = {
 
 
 class _NotPlainError(Exception):
-    """Somebody else has to look at it."""
+    """The document is left to the slow path."""
 
 
 def read_plainly(
     fields: Mapping[str, Shape], body: bytes, *, allow_unknown: bool = False
 ) -> dict[str, Any] | None:
-    """The values of a request with these fields; None if the slow way has to be gone.
+    """Read the values of a request with these fields; None if it needs the slow path.
 
-    With `allow_unknown`, members that are not known are ignored, as they are there.
+    With `allow_unknown`, unknown members are ignored, as they are there.
     """
     try:
         try:
@@ -130,7 +130,7 @@ class _Reader:
                 values[known] = self._item(value, shape)
 
     def _pass_over(self, name: str, value: Any) -> None:
-        """Ignore a member that is not known, but for what it adds to the size of the document."""
+        """Ignore an unknown member, except for its part in the size of the document."""
         if not self._allow_unknown or (self._has_numbered and HALVES.search(name)):
             raise _NotPlainError(name)
         level = [value] if type(value) is list or type(value) is tuple else []

@@ -16,6 +16,6 @@ PREVIEW_OK: Final = b"+OK"
 
 
 def preview_of(metadata: Mapping[str, str] | None) -> str:
-    """The preview that made it; empty: none."""
+    """The preview that created the stream or consumer; empty: none."""
     mark = metadata.get(PREVIEW_KEY, "") if metadata else ""
     return mark if mark in (PREVIEW_SETS, PREVIEW_STREAMS) else ""

@@ -16,7 +16,7 @@ from tradewind.api.times import ZERO_TIME
 
 
 class ConsumerAction(StrEnum):
-    """What a consumer create request may do. The default creates or updates."""
+    """The allowed actions of a consumer create request. The default creates or updates."""
 
     CREATE_OR_UPDATE = ""
     CREATE = "create"
@@ -30,7 +30,7 @@ class StreamConfigRequest(StreamConfig, frozen=True, kw_only=True):
 
 
 class StreamNamesRequest(ApiStruct, frozen=True, kw_only=True):
-    """STREAM.NAMES: those whose subjects collide with `subject`."""
+    """STREAM.NAMES: list the streams whose subjects overlap `subject`."""
 
     offset: Int = always(0)
     subject: str = ""
@@ -52,7 +52,7 @@ class StreamInfoRequest(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamPurgeRequest(ApiStruct, frozen=True, kw_only=True):
-    """STREAM.PURGE: below `seq`, or all but the newest `keep`."""
+    """STREAM.PURGE: remove messages below `seq`, or all but the newest `keep`."""
 
     seq: Uint64 = 0
     filter: str = ""

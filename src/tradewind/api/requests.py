@@ -29,9 +29,10 @@ _Request = TypeVar("_Request", bound=ApiStruct)
 
 
 def decode_request(kind: type[_Request], body: bytes, *, strict: bool = True) -> _Request:
-    """The request, or ApiError 10025. An empty body gives a request of zero values.
+    """Decode a request; ApiError 10025 if it is invalid. An empty body gives a request of zero
+    values.
 
-    Without `strict`, members that are not known are ignored.
+    Without `strict`, unknown members are ignored.
     """
     if (values := read_plainly(shapes_of(kind), body)) is not None:
         return msgspec.convert(values, kind)
@@ -49,10 +50,10 @@ def decode_request(kind: type[_Request], body: bytes, *, strict: bool = True) ->
 def decode_lenient(
     kind: type[_Request], body: bytes, *, closely_max: int | None = None
 ) -> _Request:
-    """As `decode_request` for the few requests that the official server never checks strictly.
+    """Decode one of the few requests that the official server never checks strictly.
 
     One document is expected; ApiError 10025 if it is missing. One that is not plain, and longer
-    than `closely_max`, is refused, because looking at it closely takes long.
+    than `closely_max`, is refused, because examining it closely takes long.
     """
     if (values := read_plainly(shapes_of(kind), body, allow_unknown=True)) is not None:
         return msgspec.convert(values, kind)
@@ -66,7 +67,7 @@ def decode_lenient(
 
 
 def error_in_beginning(body: bytes) -> str | None:
-    """Go's error about the syntax of a request that is read only so far; None: none was found."""
+    """Go's error about the syntax of the beginning of a request; None: none was found."""
     scanner = Scanner(body)
     try:
         scanner.next_document()
@@ -78,13 +79,15 @@ def error_in_beginning(body: bytes) -> str | None:
 
 
 def is_empty_request(body: bytes) -> bool:
-    """Whether a body is what an endpoint without one accepts: nothing, or {} with blanks."""
+    """Whether a body is empty in the sense of an endpoint without one: nothing, or {} with
+    blanks.
+    """
     text = body.strip(b" \t\r\n")
     return not body or (text[:1] == b"{" and text[-1:] == b"}" and not text[1:-1].strip(b" \t\r\n"))
 
 
 def holds_json(body: bytes) -> bool:
-    """Whether an optional body is read at all: it begins like an object or a list."""
+    """Whether an optional body is decoded at all: it begins like an object or a list."""
     return body.lstrip(b" \t\r\n")[:1] in (b"{", b"[")
 
 
@@ -103,7 +106,7 @@ def _decode_documents(kind: type[_Request], body: bytes) -> _Request:
 
 
 def _unmarshal(kind: type[_Request], body: bytes) -> _Request:
-    """As Go's json.Unmarshal: one document, checked as a whole before anything is used."""
+    """Decode like Go's json.Unmarshal: one document, checked as a whole before anything is used."""
     scanner = Scanner(body)
     values: dict[str, Any] = {}
     try:
@@ -120,7 +123,7 @@ def _unmarshal(kind: type[_Request], body: bytes) -> _Request:
 
 
 class _Filler:
-    """Puts nodes into plain dicts that msgspec can convert, or says as Go why not."""
+    """Puts nodes into plain dicts that msgspec can convert, or raises Go's error."""
 
     def __init__(self, body: bytes, kind: type[ApiStruct], *, allow_unknown: bool) -> None:
         self._body = body

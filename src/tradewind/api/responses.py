@@ -35,12 +35,12 @@ from tradewind.api.stream_types import (
 from tradewind.api.times import ZERO_TIME
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
-# What the official server calls the version of the features that it knows.
+# The official server's name for the version of the features that it knows.
 API_LEVEL: Final = 5
 
 
 class JetStreamAccountLimits(ApiStruct, frozen=True, kw_only=True):
-    """What an account may use; -1 means no limit."""
+    """The limits of an account; -1 means no limit."""
 
     max_memory: Int64 = always(-1)
     max_storage: Int64 = always(-1)
@@ -53,7 +53,7 @@ class JetStreamAccountLimits(ApiStruct, frozen=True, kw_only=True):
 
 
 class ApiStats(ApiStruct, frozen=True, kw_only=True):
-    """Requests that an account has made."""
+    """The counts of an account's requests."""
 
     level: Int = always(API_LEVEL)
     total: Uint64 = always(0)
@@ -62,7 +62,7 @@ class ApiStats(ApiStruct, frozen=True, kw_only=True):
 
 
 class Tier(ApiStruct, frozen=True, kw_only=True):
-    """What an account uses, in total or with one number of replicas."""
+    """The usage of an account, in total or with one number of replicas."""
 
     memory: Uint64 = always(0)
     storage: Uint64 = always(0)
@@ -74,7 +74,7 @@ class Tier(ApiStruct, frozen=True, kw_only=True):
 
 
 class AccountInfo(Tier, frozen=True, kw_only=True):
-    """What an account uses."""
+    """The usage of an account and its limits."""
 
     domain: str = ""
     api: ApiStats = field(default_factory=ApiStats)
@@ -114,7 +114,7 @@ class StreamUpdateResponse(
 
 
 class Paged(ApiStruct, frozen=True, kw_only=True):
-    """Base of the responses that come in pages."""
+    """Base of the paged responses."""
 
     total: Int = always(0)
     offset: Int = always(0)
@@ -140,7 +140,7 @@ class StreamInfoResponse(
 class StreamNamesResponse(
     Paged, tag_field="type", tag=TYPE_PREFIX + "stream_names_response", frozen=True, kw_only=True
 ):
-    """STREAM.NAMES; none are null, not an empty list."""
+    """STREAM.NAMES; without any, `streams` is null, not an empty list."""
 
     streams: list[str] | None = always(None)
 
@@ -234,7 +234,7 @@ class StreamRestoreResponse(
     frozen=True,
     kw_only=True,
 ):
-    """STREAM.RESTORE: where the chunks are to be sent."""
+    """STREAM.RESTORE: the subject for the chunks."""
 
     deliver_subject: str = always("")
 
@@ -386,7 +386,7 @@ class ConsumerStepdownResponse(
 
 
 class PubAck(ApiStruct, frozen=True, kw_only=True):
-    """The answer to a message that was stored."""
+    """The acknowledgement of a stored message."""
 
     stream: str = always("")
     seq: Uint64 = always(0)
@@ -421,7 +421,7 @@ def type_of(response: type[ApiStruct]) -> str:
 
 
 def encode_error(response: type[ApiStruct], error: ApiError) -> bytes:
-    """The refusal of a request that would have been answered by `response`."""
+    """Encode the refusal of a request that `response` would answer."""
     detail = ErrorDetail(code=error.code, err_code=error.err_code, description=error.description)
     members = [("type", type_of(response)), ("error", detail), *_BESIDE_ERROR.get(response, ())]
     return b"{%b}" % b",".join(

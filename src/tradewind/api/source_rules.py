@@ -34,9 +34,10 @@ _CHARACTERS_PER_VISIT: Final = 16
 def check_mirror_and_sources(
     config: StreamConfig, streams: Mapping[str, StreamConfig], *, pedantic: bool, domain: str = ""
 ) -> StreamConfig:
-    """The configuration with what a mirror takes over from its origin; ApiError if it is wrong.
+    """Check mirror and sources; returns the configuration with the settings that a mirror takes
+    over from its origin. ApiError if they are invalid.
 
-    `domain` is that of the server, by which streams may call their own account.
+    `domain` is that of the server, by which streams may refer to their own account.
     """
     if config.mirror is not None:
         config = _check_mirror(config, config.mirror, streams, pedantic=pedantic)
@@ -59,7 +60,7 @@ def is_local(source: StreamSource, domain: str) -> bool:
 
 
 def check_source_filters(config: StreamConfig) -> None:
-    """The check of filters that the official server makes last, when it makes the stream."""
+    """Check filters as the official server does last, when it creates the stream."""
     for source in _all_sources(config):
         if source.filter_subject and not is_valid_subject(source.filter_subject):
             what = "mirror" if source is config.mirror else "source:"
@@ -110,7 +111,9 @@ def _check_mirror(
 
 
 def _has_valid_consumer(source: StreamSource) -> bool:
-    """Whether a durable consumer to read through, if there is one, is named and stands alone."""
+    """Whether the durable consumer to read through, if there is one, is named and without
+    conflicting settings.
+    """
     consumer = source.consumer
     return consumer is None or (
         is_valid_name(consumer.name)
@@ -209,11 +212,11 @@ def _check_external(config: StreamConfig, streams: Mapping[str, StreamConfig]) -
 
 
 class _PrefixOverlaps:
-    """The subjects of local origins, which must not match themselves behind a prefix.
+    """The subjects of local origins, which must not match themselves after a prefix.
 
-    Behind a literal prefix a subject is longer, so only one that ends in '>' can match it. Those
-    that match something behind the prefix are found in a tree; looking at each origin for each
-    prefix would take the product of two lists of the request.
+    After a literal prefix a subject is longer, so only one that ends in '>' can match it. Subjects
+    that match something after the prefix are found in a tree; examining each origin for each prefix
+    would take the product of two lists of the request.
     """
 
     def __init__(
@@ -231,7 +234,7 @@ class _PrefixOverlaps:
         self._effort = self._tree.effort(prefixes)
 
     def first(self, prefix: str) -> str | None:
-        """The first subject that matches itself behind the prefix."""
+        """The first subject that matches itself after the prefix."""
         found = [
             number
             for number in self._tree.colliding(f"{prefix}.{FULL_WILDCARD}", self._effort)
@@ -245,10 +248,10 @@ class _PrefixOverlaps:
 
 
 class _Queue:
-    """The streams that are to be looked at for a cycle, in the order of nats-server.
+    """The streams to be checked for a cycle, in the order of nats-server.
 
-    A stream may be named by thousands of sources. Looking at it a second time can find a cycle only
-    because others were looked at meanwhile, so of all times the first and the last are enough.
+    A stream may be named by thousands of sources. Checking it a second time can find a cycle only
+    because others were checked meanwhile, so of all times the first and the last are enough.
     """
 
     def __init__(self, first: StreamConfig) -> None:
@@ -290,7 +293,7 @@ def _check_cycles(config: StreamConfig, streams: Mapping[str, StreamConfig], dom
 
 
 class _Feedback:
-    """Which sources of a stream bring messages that it takes by its own subjects."""
+    """The sources of a stream that bring messages which it takes by its own subjects."""
 
     def __init__(self, config: StreamConfig) -> None:
         self._config = config

@@ -20,7 +20,7 @@ def sourcing_config(
     stream: StreamConfig,
     new_suffix: Callable[[], str],
 ) -> ConsumerConfig:
-    """The configuration that a request for such a consumer asks for; others stay as they are."""
+    """The configuration for a server's request of such a consumer; other requests are unchanged."""
     if not config.direct or not config.sourcing or not config.name:
         return config
     if stream.retention is RetentionPolicy.LIMITS:
@@ -38,5 +38,5 @@ def sourcing_config(
 
 
 def is_for_server(config: ConsumerConfig) -> bool:
-    """Whether it serves a mirror or source: such a one counts against no limit."""
+    """Whether a consumer serves a mirror or source: such consumers count against no limit."""
     return config.direct or config.sourcing

@@ -71,10 +71,10 @@ def check_stream_create(
 ) -> StreamConfig:
     """The configuration to create a stream with; ApiError if it is refused.
 
-    `streams` are those of the account, and `reserved` is what those of other names have reserved:
-    whether the stream fits is asked before its configuration is looked at, and by the caller again
-    when defaults are filled in. A stream that is there already with this configuration is no
-    error: its configuration is returned. Overlapping subjects are left to `check_overlap`.
+    `streams` are those of the account, and `reserved` are the reservations of those with other
+    names: whether the stream fits is checked before its configuration, and by the caller again when
+    defaults are filled in. An existing stream with this configuration is no error: its
+    configuration is returned. Overlapping subjects are left to `check_overlap`.
     """
     if "/" in config.name or "\\" in config.name:
         raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS()
@@ -106,7 +106,7 @@ def check_stream_update(
 ) -> StreamConfig:
     """The configuration to change a stream to; see check_stream_create.
 
-    `config` has passed `check_stream_config` once. It does so again with its defaults, which may
+    `config` has passed `check_stream_config` once. It is checked again with its defaults, which may
     contradict each other: a counter with delete markers has become one whose messages expire.
     """
     new = check_stream_config(
@@ -173,9 +173,9 @@ def check_stream_config(
     server: ServerLimits,
     account: JetStreamAccountLimits,
 ) -> StreamConfig:
-    """The rules that hold for new and changed streams alike; returns it with defaults.
+    """Check the rules for new and changed streams alike; returns the configuration with defaults.
 
-    STREAM.UPDATE asks them before anything else, even for a stream that is not there. STREAM.CREATE
+    STREAM.UPDATE checks them before anything else, even for a missing stream. STREAM.CREATE
     compares the name with that of its subject first.
     """
     config = _replace(config, metadata=stored_metadata(config.metadata, stream_level(config)))
@@ -196,7 +196,9 @@ def check_stream_config(
 
 
 def _check_first_sequence(config: StreamConfig) -> None:
-    """nats-server takes a higher one, and has lost its messages after the next start."""
+    """ApiError for a first sequence that nats-server accepts, but loses its messages at the next
+    start.
+    """
     if config.first_seq > SEQUENCE_MAX:
         raise _invalid(
             f"first_seq: {config.first_seq} is too high, the last sequence is {SEQUENCE_MAX}"
@@ -400,7 +402,7 @@ def _with_republish(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
         source = ">"
     transform = config.subject_transform
     if source == destination == ">" and transform and [transform.src] == config.subjects:
-        # It follows the transform, so it is not a cycle.
+        # The subject follows the transform, so there is no cycle.
         if pedantic:
             raise PEDANTIC(err="implicit republish based on subject transform")
         source = destination = transform.dest

@@ -27,7 +27,7 @@ from tradewind.api.times import ZERO_TIME
 
 
 class RetentionPolicy(StrEnum):
-    """When messages may be removed."""
+    """The condition for removing messages."""
 
     LIMITS = "limits"
     INTEREST = "interest"
@@ -35,21 +35,21 @@ class RetentionPolicy(StrEnum):
 
 
 class DiscardPolicy(StrEnum):
-    """What gives way when a limit is reached."""
+    """The messages that are discarded when a limit is reached."""
 
     OLD = "old"
     NEW = "new"
 
 
 class StorageType(StrEnum):
-    """Where messages are kept."""
+    """The storage of messages."""
 
     FILE = "file"
     MEMORY = "memory"
 
 
 class Compression(StrEnum):
-    """How blocks are compressed on disk."""
+    """The compression of blocks on disk."""
 
     NONE = "none"
     S2 = "s2"
@@ -67,7 +67,7 @@ class PersistMode(StrEnum):
 
 
 class Placement(ApiStruct, frozen=True, kw_only=True):
-    """Which servers of a cluster should hold it."""
+    """The servers of a cluster that should hold a stream."""
 
     cluster: str = ""
     tags: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class SubjectTransform(ApiStruct, frozen=True, kw_only=True):
 
 
 class RePublish(ApiStruct, frozen=True, kw_only=True):
-    """Stored messages are published again."""
+    """Where stored messages are published again."""
 
     src: str = ""
     dest: str = always("")
@@ -90,7 +90,7 @@ class RePublish(ApiStruct, frozen=True, kw_only=True):
 
 
 class ExternalStream(ApiStruct, frozen=True, kw_only=True):
-    """How a stream of another account or domain is reached."""
+    """The way to a stream of another account or domain."""
 
     api: str = always("")
     deliver: str = always("")
@@ -173,7 +173,7 @@ class LostStreamData(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamState(ApiStruct, frozen=True, kw_only=True):
-    """What a stream holds."""
+    """The content of a stream."""
 
     messages: Uint64 = always(0)
     bytes: Uint64 = always(0)
@@ -190,7 +190,7 @@ class StreamState(ApiStruct, frozen=True, kw_only=True):
 
 
 class PeerInfo(ApiStruct, frozen=True, kw_only=True):
-    """A server that holds a copy."""
+    """A server that holds a replica."""
 
     name: str = always("")
     current: bool = always(False)
@@ -222,7 +222,7 @@ class ErrorDetail(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamSourceInfo(ApiStruct, frozen=True, kw_only=True):
-    """How far a mirror or source has come."""
+    """The progress of a mirror or source."""
 
     name: str = always("")
     external: ExternalStream | None = None

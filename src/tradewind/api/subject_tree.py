@@ -1,9 +1,8 @@
 """An index of subjects and patterns by token, to find those that overlap or cover a given one.
 
 Owns the tree, and the bound on the work of looking something up in it: patterns can be chosen such
-that each lookup follows most of the others, which nothing but comparing all pairs would decide.
-Comparing all pairs of a request with thousands took seconds. Subjects may have any number of
-tokens.
+that each lookup follows most of the others, which only comparing all pairs would decide. Comparing
+all pairs of a request with thousands took seconds. Subjects may have any number of tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NO_OWNERS: Final[frozenset[Any]] = frozenset()
 
 
 class Effort:
-    """The visits of nodes that one request has left."""
+    """The number of node visits that one request has left."""
 
     __slots__ = ("_left",)
 
@@ -51,9 +50,9 @@ class _Node(Generic[_Owner]):
 
 
 class SubjectTree(Generic[_Owner]):
-    """Subjects, which may be patterns, by those who have them.
+    """Subjects, which may be patterns, by their owners.
 
-    A lookup spends the effort that its request has left, which `effort` gives.
+    A lookup spends the effort that its request has left, which `effort` returns.
     """
 
     def __init__(self) -> None:
@@ -62,12 +61,12 @@ class SubjectTree(Generic[_Owner]):
         self.size = 1
 
     def effort(self, subjects: Iterable[str]) -> Effort:
-        """What looking up all these subjects may take: linear in them and in the tree."""
+        """The effort for looking up all these subjects: linear in them and in the tree."""
         token_count = sum(subject.count(".") + 1 for subject in subjects)
         return Effort(VISITS_MIN + VISITS_PER_TOKEN * token_count + VISITS_PER_NODE * self.size)
 
     def add(self, owner: _Owner, subjects: Iterable[str]) -> None:
-        """`owner` has these too from now on."""
+        """Add subjects of an owner."""
         for subject in subjects:
             node = self._root
             for token in _tokens(subject):
@@ -85,7 +84,7 @@ class SubjectTree(Generic[_Owner]):
             node.owners.add(owner)
 
     def remove(self, owner: _Owner, subjects: Iterable[str]) -> None:
-        """`owner` has these no more; those that it has not are passed over."""
+        """Remove subjects of an owner; those that it does not have are ignored."""
         for subject in subjects:
             path: list[tuple[_Node[_Owner], str]] = []
             node: _Node[_Owner] | None = self._root
@@ -105,7 +104,7 @@ class SubjectTree(Generic[_Owner]):
                 self.size -= 1
 
     def colliding(self, subject: str, effort: Effort) -> Iterator[_Owner]:
-        """Whoever has a subject that shares a literal one with this; some more than once."""
+        """The owners of subjects that share a literal one with this; some more than once."""
         tokens = _tokens(subject)
         nodes = [(self._root, 0)]
         while nodes:
@@ -128,7 +127,7 @@ class SubjectTree(Generic[_Owner]):
             nodes += [(children[name], index + 1) for name in (WILDCARD, token) if name in children]
 
     def covering(self, subject: str, effort: Effort) -> Iterator[_Owner]:
-        """Whoever has a subject that matches all that this one matches."""
+        """The owners of subjects that match all that this one matches."""
         tokens = _tokens(subject)
         nodes = [(self._root, 0)]
         while nodes:
@@ -149,12 +148,12 @@ class SubjectTree(Generic[_Owner]):
             ]
 
     def others(self, owner: _Owner, subject: str, effort: Effort) -> bool:
-        """Whether somebody else has a subject that shares a literal one with this."""
+        """Whether another owner has a subject that shares a literal one with this."""
         return any(found != owner for found in self.colliding(subject, effort))
 
 
 def numbered(subjects: Sequence[str]) -> SubjectTree[int]:
-    """The places of subjects in a list."""
+    """A tree of the indexes of subjects in a list."""
     tree: SubjectTree[int] = SubjectTree()
     for number, subject in enumerate(subjects):
         tree.add(number, [subject])
@@ -162,7 +161,7 @@ def numbered(subjects: Sequence[str]) -> SubjectTree[int]:
 
 
 def has_subset(subjects: Sequence[str]) -> bool:
-    """Whether one of them matches all that another one matches."""
+    """Whether one of the subjects matches all that another one matches."""
     tree = numbered(subjects)
     effort = tree.effort(subjects)
     return any(
@@ -173,7 +172,7 @@ def has_subset(subjects: Sequence[str]) -> bool:
 
 
 def _tokens(subject: str) -> list[str]:
-    """What follows a '>' never matters; only subjects that are not valid have any."""
+    """The tokens of a subject up to a '>'; only invalid subjects have more."""
     tokens = subject.split(".")
     if FULL_WILDCARD in tokens:
         return tokens[: tokens.index(FULL_WILDCARD) + 1]

@@ -36,9 +36,9 @@ _PLACE: Final = re.compile(r"\{([0-9]{1,2})\}")
 
 
 class StreamTemplate(ApiStruct, frozen=True, kw_only=True):
-    """`max_streams`: this many streams it makes at most; `idle`: those go that nobody has published
-    to for so long and that have no consumers, 0: never. `config` is that of the streams, without
-    name and subjects.
+    """A template; `max_streams`: the most streams that it creates; `idle`: its streams without
+    consumers are deleted after this time without a publish, 0: never. `config` is that of the
+    streams, without name and subjects.
     """
 
     name: str = always("")
@@ -50,19 +50,19 @@ class StreamTemplate(ApiStruct, frozen=True, kw_only=True):
 
 
 class TemplatePutRequest(StreamTemplate, frozen=True, kw_only=True):
-    """TEMPLATE.PUT: make or change a template; a dry run only checks it."""
+    """TEMPLATE.PUT: create or change a template; a dry run only checks it."""
 
     dry_run: bool = False
 
 
 class TemplateTryRequest(ApiStruct, frozen=True, kw_only=True):
-    """TEMPLATE.TRY: what would a first publish to this subject do?"""
+    """TEMPLATE.TRY: report what a first publish to this subject would do."""
 
     subject: str = always("")
 
 
 class TemplateStatus(ApiStruct, frozen=True, kw_only=True):
-    """A template and how many streams it has made that are there."""
+    """A template and the number of existing streams that it has created."""
 
     template: StreamTemplate = field(default_factory=StreamTemplate)
     streams: Int = always(0)
@@ -99,7 +99,7 @@ class TemplateTryResponse(
     frozen=True,
     kw_only=True,
 ):
-    """TEMPLATE.TRY. `reason` says why no stream would be made."""
+    """TEMPLATE.TRY. `reason` says why no stream would be created."""
 
     template: str = ""
     stream: str = ""
@@ -109,27 +109,27 @@ class TemplateTryResponse(
 
 
 def checked_template(template: StreamTemplate) -> StreamTemplate:
-    """The template, ApiError with the field and what would be right."""
+    """Validate a template; ApiError names the field and what would be right."""
     if not is_valid_name(template.name) or len(template.name.encode()) > NAME_BYTES_MAX:
-        raise _wrong("name: no blanks, dots, slashes or wildcards")
+        raise _wrong("name must not contain blanks, dots, slashes or wildcards")
     tokens = template.match.split(".")
     if not is_valid_subject(template.match) or is_literal(template.match):
-        raise _wrong(f"match: expected a pattern such as k8s.*.>, not {template.match[:64]!r}")
+        raise _wrong(f"match must be a pattern such as k8s.*.>, not {template.match[:64]!r}")
     if tokens[0] in ("*", ">") or tokens[0].startswith(("$", "_")):
-        raise _wrong("match: the first token must be plain, and not begin with $ or _")
+        raise _wrong("match must begin with a plain token, which must not begin with $ or _")
     stars = tokens.count("*")
     places = [int(number) for number in _PLACE.findall(template.stream)]
     if not places or not all(1 <= number <= stars for number in places):
         raise _wrong(f"stream: a name with {{1}} to {{{stars}}}, one for each * it depends on")
     if not is_valid_name(_PLACE.sub("x", template.stream)):
-        raise _wrong("stream: no blanks, dots, slashes or wildcards")
+        raise _wrong("stream must not contain blanks, dots, slashes or wildcards")
     if not 1 <= template.max_streams <= STREAMS_MAX:
         raise _wrong(f"max_streams: from 1 to {STREAMS_MAX}")
     if template.idle and not IDLE_NS_MIN <= template.idle <= IDLE_NS_MAX:
         raise _wrong("idle: 0, or from 1 second to 10 years, in nanoseconds")
     config = template.config
     if config.name or config.subjects or config.mirror is not None or config.sources:
-        raise _wrong("config: must not contain name, subjects, mirror or sources")
+        raise _wrong("config must not contain name, subjects, mirror or sources")
     sample = ".".join("x" if token in ("*", ">") else token for token in tokens)
     check_stream_config(
         stream_for(template, sample),
@@ -145,19 +145,19 @@ def checked_template(template: StreamTemplate) -> StreamTemplate:
 
 
 def check_apart(template: StreamTemplate, others: list[StreamTemplate]) -> None:
-    """Two templates never fit the same subject; ApiError."""
+    """ApiError if two templates match the same subject."""
     for other in others:
         if collide(template.match, other.match):
             raise _wrong(f"match overlaps with template {other.name!r} ({other.match})")
 
 
 def takes(template: StreamTemplate, subject: str) -> bool:
-    """Whether a literal subject is one of those."""
+    """Whether a template matches a literal subject."""
     return is_subset(subject, template.match)
 
 
 def stream_for(template: StreamTemplate, subject: str) -> StreamConfig:
-    """The stream that a subject asks for; ApiError if its tokens make no name."""
+    """The stream for a subject; ApiError if its tokens cannot form a name."""
     pattern, tokens = template.match.split("."), subject.split(".")
     places = [index for index, part in enumerate(pattern) if part == "*"]
     used = {int(number) for number in _PLACE.findall(template.stream)}

@@ -11,7 +11,7 @@ from typing import Final
 
 from tradewind.durations import SECOND_NS
 
-# What Go writes for a time that was never set, and its nanoseconds since 1970.
+# Go's text for a time that was never set, and its nanoseconds since 1970.
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 ZERO_TIME_NS: Final = -62_135_596_800 * SECOND_NS
 _LAST_TIME_NS: Final = 253_402_300_800 * SECOND_NS - 1
@@ -22,10 +22,10 @@ _TIME: Final = re.compile(
 
 
 def format_time(time_ns: int) -> str:
-    """RFC 3339 in UTC with as many digits of the fraction as it needs.
+    """Format a time as RFC 3339 in UTC with as many digits of the fraction as it needs.
 
-    A request can name a time a few hours outside of the years 1 to 9999, by its offset: such a one
-    is brought to the nearest that can be written.
+    A request can name a time a few hours outside of the years 1 to 9999, by its offset: it is
+    changed to the nearest that can be written.
     """
     time_ns = min(max(time_ns, ZERO_TIME_NS), _LAST_TIME_NS)
     seconds, nanoseconds = divmod(time_ns, SECOND_NS)
@@ -35,7 +35,9 @@ def format_time(time_ns: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Nanoseconds since 1970 of an RFC 3339 time with any offset; ValueError if it is none."""
+    """Parse an RFC 3339 time with any offset, as nanoseconds since 1970; ValueError if it is
+    invalid.
+    """
     match = _TIME.fullmatch(text)
     if not match:
         raise ValueError(f"{text[:64]!r} is not a time like 2026-01-31T12:00:00.5Z")
@@ -48,7 +50,7 @@ def parse_time(text: str) -> int:
 
 
 def is_set_time(text: str | None) -> bool:
-    """Whether a time of a request is one: the first moment of year 1 is what Go's clients send for
-    a time that nobody has set.
+    """Whether a time of a request is set: Go's clients send the first moment of year 1 for an unset
+    time.
     """
     return text is not None and parse_time(text) != ZERO_TIME_NS

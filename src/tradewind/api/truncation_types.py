@@ -1,7 +1,7 @@
-"""Truncating a stream and taking that back: requests and answers of our own API.
+"""Truncating a stream and undoing that: requests and answers of Tradewind's own API.
 
-Owns the fields, their rules, and what a request means in times and bytes. Never touches a stream.
-nats-server has neither; both are below `$TW.API.STREAM.`.
+Owns the fields, their rules, and the meaning of a request in times and bytes. Never touches a
+stream. nats-server has neither; both are below `$TW.API.STREAM.`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ WINDOWS_MAX: Final = 16
 
 
 class HeaderMatch(ApiStruct, frozen=True, kw_only=True):
-    """Messages with this header; with this value, if one is given."""
+    """A condition on the header: messages with this name; with this value, if one is given."""
 
     name: str = always("")
     value: str | None = None
 
 
 class StreamTruncateRequest(ApiStruct, frozen=True, kw_only=True):
-    """STREAM.TRUNCATE: messages go to which all that is said applies.
+    """STREAM.TRUNCATE: remove the messages that meet all conditions.
 
-    `newest`: of these, only this many of the newest. `keep_for`: how long it can be taken back.
+    `newest`: only this many of the newest of these. `keep_for`: how long it can be undone.
     """
 
     before: Time | None = None
@@ -47,14 +47,14 @@ class StreamTruncateRequest(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamUndoRequest(ApiStruct, frozen=True, kw_only=True):
-    """STREAM.UNDO: of the latest truncation, unless `id` names another one."""
+    """STREAM.UNDO: undo the latest truncation, or the one with `id`."""
 
     id: str = ""
     dry_run: bool = False
 
 
 class Removed(ApiStruct, frozen=True, kw_only=True):
-    """Messages that go, went or come back: the first and the last of them, and how many."""
+    """Messages that are removed or brought back: the first and the last of them, and how many."""
 
     messages: Uint64 = always(0)
     bytes: Uint64 = always(0)
@@ -71,7 +71,7 @@ class StreamTruncateResponse(
     frozen=True,
     kw_only=True,
 ):
-    """STREAM.TRUNCATE. `undo_id` is what STREAM.UNDO wants, until `undo_until`."""
+    """STREAM.TRUNCATE. `undo_id` is the id for STREAM.UNDO, valid until `undo_until`."""
 
     success: bool = False
     dry_run: bool = False
@@ -80,7 +80,7 @@ class StreamTruncateResponse(
 
 
 class UndoWindow(Removed, frozen=True, kw_only=True):
-    """A truncation that can be taken back."""
+    """A truncation that can be undone."""
 
     id: str = always("")
     until: Time | None = None
@@ -93,7 +93,7 @@ class StreamUndoResponse(
     frozen=True,
     kw_only=True,
 ):
-    """STREAM.UNDO. `messages` are there again; a dry run lists what can be taken back."""
+    """STREAM.UNDO. `messages` were brought back; a dry run lists what can be undone."""
 
     success: bool = False
     dry_run: bool = False
@@ -103,7 +103,7 @@ class StreamUndoResponse(
 
 
 class Criteria(msgspec.Struct, frozen=True):
-    """What a request asks for. `before_ns` and `after_ns`: None means no bound."""
+    """The conditions of a request. `before_ns` and `after_ns`: None means no bound."""
 
     patterns: tuple[bytes, ...]
     before_ns: int | None
@@ -113,7 +113,7 @@ class Criteria(msgspec.Struct, frozen=True):
     newest: int
 
     def takes(self, timestamp_ns: int, header: bytes) -> bool:
-        """Whether a message of a matching subject is one of those."""
+        """Whether a message of a matching subject meets the conditions."""
         if self.before_ns is not None and timestamp_ns >= self.before_ns:
             return False
         if self.after_ns is not None and timestamp_ns <= self.after_ns:
@@ -132,14 +132,14 @@ class Criteria(msgspec.Struct, frozen=True):
 
 
 def criteria_of(request: StreamTruncateRequest) -> Criteria:
-    """What a request means; ApiError with the field and what would be right."""
+    """Parse the conditions; ApiError names the field and what would be right."""
     header = request.header
     if not (request.before or request.after or request.newest or request.subjects or header):
         raise _refused(
             "specify before, after, newest, subjects or header; STREAM.PURGE removes all messages"
         )
     if len(request.subjects) > SUBJECTS_MAX:
-        raise _refused(f"subjects: at most {SUBJECTS_MAX}, not {len(request.subjects)}")
+        raise _refused(f"subjects must be at most {SUBJECTS_MAX}, not {len(request.subjects)}")
     for subject in request.subjects:
         if not is_valid_subject(subject):
             raise _refused(f"subjects: {subject[:64]!r} is neither a subject nor a pattern")
@@ -149,7 +149,7 @@ def criteria_of(request: StreamTruncateRequest) -> Criteria:
     if header is not None:
         name, value = header.name, header.value
         if not name or len(name.encode()) > HEADER_BYTES_MAX or any(c in name for c in ":\r\n"):
-            raise _refused("header: expected a name without colons and line breaks")
+            raise _refused("header must be a name without colons and line breaks")
         if value is not None and len(value.encode()) > HEADER_BYTES_MAX:
             raise _refused(f"header: a value of at most {HEADER_BYTES_MAX} bytes")
     before_ns, after_ns = _time_of("before", request.before), _time_of("after", request.after)
@@ -172,7 +172,7 @@ def _time_of(name: str, text: str | None) -> int | None:
         return parse_time(text)
     except ValueError:
         raise _refused(
-            f"{name}: expected a time such as 2026-01-31T12:00:00Z, not {text[:64]!r}"
+            f"{name} must be a time such as 2026-01-31T12:00:00Z, not {text[:64]!r}"
         ) from None
 
 

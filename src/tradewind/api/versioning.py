@@ -29,12 +29,12 @@ VERSION_KEYS: Final = (REQUIRED_LEVEL_KEY, SERVER_LEVEL_KEY, SERVER_VERSION_KEY)
 
 
 def stream_level(config: StreamConfig) -> int:
-    """The level of the API that a server needs for this stream."""
+    """The API level that a server needs for this stream."""
     return _required_level(config, StreamConfig)
 
 
 def consumer_level(config: ConsumerConfig) -> int:
-    """The level of the API that a server needs for this consumer.
+    """The API level that a server needs for this consumer.
 
     It is that of the request: a setting counts even if the server then corrects it.
     """
@@ -70,27 +70,27 @@ def _is_set(value: Any, shape: Shape, default: Any) -> bool:
 
 
 def stored_metadata(metadata: Mapping[str, str], level: int) -> dict[str, str]:
-    """What is kept: without what answers add, and with the required level."""
+    """The metadata to store: without the keys that answers add, and with the required level."""
     return {**user_metadata(metadata), REQUIRED_LEVEL_KEY: str(level)}
 
 
 def answered_metadata(metadata: Mapping[str, str], version: str) -> dict[str, str]:
-    """What an answer about one asset shows."""
+    """The metadata in an answer about one asset."""
     return {**metadata, SERVER_VERSION_KEY: version, SERVER_LEVEL_KEY: str(API_LEVEL)}
 
 
 def user_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Without what servers write."""
+    """The metadata without the keys that servers write."""
     return {key: value for key, value in metadata.items() if key not in VERSION_KEYS}
 
 
 def unsupported_reason(
     metadata: Mapping[str, str] | None, unknown_fields: Sequence[str]
 ) -> str | None:
-    """Why an asset that was stored by another server must rest here, in the words of nats-server.
+    """The reason why an asset stored by another server stays offline here, in nats-server's words.
 
-    It needs a higher level of the API, or has a setting that this version does not know: run
-    without it, the asset would do something else than was asked for.
+    It needs a higher API level, or has a setting that this version does not know: without it, the
+    asset would behave otherwise than requested.
     """
     level = (metadata or {}).get(REQUIRED_LEVEL_KEY, "")
     unknown = unknown_fields[0].rpartition(".")[2] if unknown_fields else ""
@@ -102,9 +102,9 @@ def unsupported_reason(
 
 
 def is_level_known(header: bytes) -> bool:
-    """Whether the header of a request asks for no more than this version of the API.
+    """Whether the header of a request requires no more than this version of the API.
 
-    As the official server reads it: what is not a number of 64 bits is above every level.
+    As in the official server, a level that is not a number of 64 bits is above every level.
     """
     start = header.find(_LEVEL_FIELD)
     if start < 0:

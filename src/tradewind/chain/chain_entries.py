@@ -1,7 +1,7 @@
 """Entries of a chain: what is hashed, and how a link is stored.
 
 Owns the encoding of entries, their hashes and their records. It never opens a file and never
-decides whether an entry is right.
+decides whether an entry is valid.
 
     data of entry i    link of entry i-1 (32)  kind (1)  body
     link of entry i    H(0x00  data)                             the leaf hash of RFC 6962
@@ -72,11 +72,11 @@ RECORD_BYTES_MAX: Final = _OTHER_RECORD.size + BODY_BYTES_MAX + HASH_BYTES
 
 
 class ChainError(TradewindError):
-    """A chain, a proof or a checkpoint is not what it should be, or cannot be computed here."""
+    """A chain, a proof or a checkpoint is invalid, or cannot be computed here."""
 
 
 class RecordError(ChainError):
-    """A record is wrong; `offset` is its first byte in what was read."""
+    """A record is invalid; `offset` is its first byte in the data."""
 
     def __init__(self, offset: int, reason: str) -> None:
         self.offset = offset
@@ -85,7 +85,9 @@ class RecordError(ChainError):
 
 
 class Removal(NamedTuple):
-    """Sequences that left a stream (or are back): when, why, and which, as ranges in order."""
+    """Sequences that left a stream (or were brought back): when, why, and which, as ranges in
+    order.
+    """
 
     time_ns: int
     reason: int
@@ -102,7 +104,7 @@ class ChainRecord(NamedTuple):
 
 
 def digest_of(algorithm: str) -> Digest:
-    """The hash function of an algorithm; a ChainError if this installation does not have it."""
+    """The hash function of an algorithm; ChainError if this installation does not have it."""
     if algorithm == SHA256:
         return _sha256
     if algorithm != BLAKE3:
@@ -155,7 +157,7 @@ def removal_body(time_ns: int, reason: int, ranges: Sequence[tuple[int, int]]) -
 
 
 def decode_removal(body: bytes) -> Removal:
-    """What the body of a removal or a return says; a ChainError if it says nothing."""
+    """Decode the body of a removal or a return; ChainError if it is invalid."""
     if len(body) < _REMOVAL_HEAD.size:
         raise ChainError(f"a removal has {_REMOVAL_HEAD.size} bytes or more, not {len(body)}")
     time_ns, reason, count = _REMOVAL_HEAD.unpack_from(body)
@@ -192,11 +194,12 @@ def other_record(kind: int, body: bytes, link: bytes) -> bytes:
 
 
 def read_records(data: bytes, offset: int = 0, count: int = -1) -> tuple[list[ChainRecord], int]:
-    """All whole records from `offset` on, `count` at most, and where the first other byte is.
+    """Parse all whole records from `offset` on, at most `count`; returns also where the next byte
+    is.
 
-    A RecordError if one is none: an unknown kind, a length that no entry has. A record that ends
-    beyond the data is left for the next call, so what is between the result and the end of the
-    data is less than one record.
+    A RecordError for an unknown kind, or an impossible length. A record that ends beyond the data
+    is left for the next call, so what is between the result and the end of the data is less than
+    one record.
     """
     records: list[ChainRecord] = []
     end = len(data)

@@ -51,7 +51,7 @@ assert _READ_BYTES > RECORD_BYTES_MAX
 
 
 class IncompleteRecord(CorruptRecord):
-    """The last file ends within a record: a crash cut it off, or somebody did."""
+    """The last file ends within a record: a crash or an edit has cut it off."""
 
 
 class LinksHeader(NamedTuple):
@@ -75,7 +75,7 @@ def encode_header(segment: LinksHeader) -> bytes:
 
 
 def decode_header(data: bytes, path: str) -> LinksHeader:
-    """The header at the beginning of a file; a CorruptRecord that names `path`."""
+    """Decode the header at the beginning of a file; a CorruptRecord names `path`."""
     if len(data) < HEADER_BYTES:
         raise IncompleteRecord(path, 0, f"the header has {HEADER_BYTES} bytes, not {len(data)}")
     head, checksum = data[: _HEADER.size], data[_HEADER.size : HEADER_BYTES]
@@ -95,7 +95,7 @@ class ChainFolder:
     """A chain on disk. Its files may be large: they are read in pieces, the names once.
 
     `algorithm`, `before` (the link before entry 0) and the first indexes of all files are known
-    when it is made; a StoreError if there is no chain, a CorruptRecord if the first file is none.
+    from the start; StoreError if there is no chain, CorruptRecord if the first file is invalid.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,10 +118,10 @@ class ChainFolder:
         self.before = first.before
 
     def records(self, index: int = 0) -> Iterator[tuple[int, ChainRecord]]:
-        """Every entry from `index` on with its index.
+        """Read every entry from `index` on with its index.
 
-        A CorruptRecord where a file does not continue the one before or has a record that is none;
-        an IncompleteRecord, at the end, if the last file ends within a record.
+        A CorruptRecord where a file does not continue the one before or has an invalid record; an
+        IncompleteRecord, at the end, if the last file ends within a record.
         """
         position = max(n for n, start in enumerate(self._starts) if start <= max(index, 0))
         link: bytes | None = None
@@ -174,7 +174,7 @@ class ChainFolder:
             raise StoreError(f"{path}: cannot read the checkpoints: {error.strerror}") from None
 
     def checkpoints(self) -> Iterator[tuple[bytes, Checkpoint]]:
-        """Every checkpoint with its line; a CorruptRecord where a line is none."""
+        """Read every checkpoint with its line; a CorruptRecord where a line is invalid."""
         for offset, line in self.checkpoint_lines():
             try:
                 yield line, checkpoints.decode(line)
@@ -211,7 +211,7 @@ def _records(file: BinaryIO, path: str, *, is_last: bool) -> Iterator[ChainRecor
         try:
             found, end = read_records(data)
         except RecordError as error:
-            # What is before the wrong one is still said.
+            # The lines before the wrong one are still returned.
             yield from read_records(data[: error.offset])[0]
             raise CorruptRecord(path, offset + error.offset, error.reason) from None
         yield from found

@@ -25,7 +25,7 @@ _HEX: Final = frozenset("0123456789abcdef")
 
 
 class Unsigned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint states. Hashes are lower case hex.
+    """The statements of a checkpoint. Hashes are lower case hex.
 
     `size` entries are covered; `link` is the last of their links, `root` the Merkle root over all
     of them. `previous` is the SHA-256 of the line before, empty in the first. `key` is the public
@@ -47,13 +47,13 @@ class Unsigned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Checkpoint(Unsigned, frozen=True, forbid_unknown_fields=True):
-    """A checkpoint with its signature; that it is right is not said by its type."""
+    """A checkpoint with its signature, which may be wrong."""
 
     signature: str
 
 
 def sign(unsigned: Unsigned, pair: nkeys.KeyPair) -> Checkpoint:
-    """The checkpoint, signed; its `key` becomes that of the pair."""
+    """Sign a checkpoint; its `key` becomes that of the pair."""
     fields = {name: getattr(unsigned, name) for name in Unsigned.__struct_fields__}
     fields["key"] = pair.public
     signature = pair.sign(msgspec.json.encode(Unsigned(**fields)))
@@ -66,7 +66,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode(line: bytes) -> Checkpoint:
-    """The checkpoint of a line without the newline; a ChainError that says what is wrong."""
+    """Decode a line without the newline; ChainError describes the error."""
     if len(line) > LINE_BYTES_MAX:
         raise ChainError(f"a checkpoint has {LINE_BYTES_MAX} bytes or less, not {len(line)}")
     try:
@@ -82,7 +82,7 @@ def decode(line: bytes) -> Checkpoint:
 
 
 def check(checkpoint: Checkpoint) -> None:
-    """Raises a ChainError if a member cannot be right, whoever signed it."""
+    """ChainError if a member cannot be right, regardless of the signature."""
     if checkpoint.algorithm not in ALGORITHMS:
         raise ChainError(
             f"algorithm is one of {', '.join(ALGORITHMS)}, not {checkpoint.algorithm!r}"
@@ -99,12 +99,12 @@ def check(checkpoint: Checkpoint) -> None:
 
 
 def digest(line: bytes) -> str:
-    """What the next checkpoint has as `previous`."""
+    """The hash of a line, which the next checkpoint has as `previous`."""
     return hashlib.sha256(line).hexdigest()
 
 
 def is_signed(checkpoint: Checkpoint) -> bool:
-    """Whether the signature is that of the key which the checkpoint names."""
+    """Whether the signature is by the key that the checkpoint names."""
     signature = nkeys.decode_signature(checkpoint.signature)
     try:
         key = nkeys.decode_public(checkpoint.key)[1]

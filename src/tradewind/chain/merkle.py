@@ -1,7 +1,7 @@
 """The Merkle tree over the links of a chain, as in RFC 6962 and RFC 9162: heads and proofs.
 
 Owns the shape of the tree, the two kinds of proofs and their verification. It never stores a node:
-whoever has the links computes the root of any range of them with a `Frontier`.
+the root of any range of links is computed with a `Frontier`.
 
 The links are the leaf hashes. An inner node is H(0x01  left  right). A tree of n leaves has on its
 left the largest power of two that is less than n. The empty tree has the root H(nothing).
@@ -22,7 +22,7 @@ PATH_MAX = 2 * DEPTH_MAX
 
 
 class Frontier:
-    """The root of a growing tree: at most one complete subtree per power of two is kept."""
+    """The root of a growing tree: stores at most one complete subtree per power of two."""
 
     __slots__ = ("_digest", "_peaks", "size")
 
@@ -32,7 +32,7 @@ class Frontier:
         self.size = 0
 
     def append(self, link: bytes, level: int = 0) -> None:
-        """Adds the next leaf, or the root of the next 2**level leaves if the size allows that."""
+        """Add the next leaf, or the root of the next 2**level leaves if the size allows that."""
         if self.size & ((1 << level) - 1):
             raise ChainError(f"a subtree of {1 << level} leaves does not begin at {self.size}")
         size = self.size >> level
@@ -50,13 +50,13 @@ class Frontier:
         return list(zip(reversed(levels), self._peaks, strict=True))
 
     def copy(self) -> Frontier:
-        """The same tree, to grow on its own."""
+        """A copy of the tree, which grows on its own."""
         made = Frontier(self._digest)
         made._peaks, made.size = list(self._peaks), self.size
         return made
 
     def root(self) -> bytes:
-        """The root over all leaves until now."""
+        """The root over all leaves so far."""
         if not self._peaks:
             return self._digest(b"")
         root = self._peaks[-1]

@@ -1,7 +1,7 @@
 """Verifies the chain in a folder, without a server.
 
-Owns the pass over the files and what damage of them means. Where the messages are from is up to the
-caller: a store, a backup, another copy.
+Owns the pass over the files and the meaning of damage in them. The caller supplies the messages: a
+store, a backup, another copy.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ COPIES_MAX: Final = 100
 
 
 class ChainSource(Protocol):
-    """Where a chain is read from: a `ChainFolder`, or what looks like one. `path` names it."""
+    """The source of a chain: a `ChainFolder`, or an equivalent. `path` names it."""
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the chain."""
 
     @property
     def algorithm(self) -> str:
-        """The hash."""
+        """The hash algorithm."""
 
     @property
     def before(self) -> bytes | None:
-        """The link before entry 0; None if nobody says it."""
+        """The link before entry 0; None if it is unknown."""
 
     def records(self) -> Iterator[tuple[int, ChainRecord]]:
         """All entries with their indexes."""
@@ -61,10 +61,10 @@ def verify_folder(
     second_copy: Callable[[int], ChainedMessage | None] | None = None,
     on_progress: Callable[[int], None] = lambda _done: None,
 ) -> ChainReport:
-    """Holds the messages, in order of their sequences, against the chain in a folder.
+    """Verify messages, in order of their sequences, against the chain in a folder.
 
-    `kept` are checkpoints from elsewhere, `keys` the public keys that count if there are any;
-    `is_copy` and `complete_to` as for `ChainVerifier`. `second_copy` is asked for the originals of
+    `kept` are checkpoints from elsewhere, `keys` the accepted public keys if there are any;
+    `is_copy` and `complete_to` as for `ChainVerifier`. `second_copy` returns the originals of
     changed messages. `on_progress` gets the number of entries done. Damage of the chain is in the
     report; that of the messages is raised by them.
     """
@@ -103,7 +103,7 @@ def verify_folder(
 
 
 def _records(folder: ChainSource, verifier: ChainVerifier) -> Iterator[ChainRecord]:
-    """All entries; where a file is damaged, that is the end of them."""
+    """Read all entries; they end where a file is damaged."""
     try:
         for _, record in folder.records():
             yield record
@@ -122,7 +122,7 @@ def _own_witnesses(folder: ChainSource, found: list[tuple[bool, str]]) -> Iterat
 
 
 def read_witness(path: Path) -> SignedHead:
-    """A checkpoint that was saved in a file of its own."""
+    """Read a checkpoint that was saved in a file of its own."""
     try:
         with path.open("rb") as file:
             line = file.read(LINE_BYTES_MAX + 1)

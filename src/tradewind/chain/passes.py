@@ -13,10 +13,10 @@ from tradewind.chain.verifier import ChainedMessage, ChainVerifier
 
 
 class ChainPass:
-    """Feeds a verifier. Ask `needs`, and give what it names, until it is empty.
+    """Feeds a verifier: give what `needs` names until it is empty.
 
-    Messages come in order from `next_sequence` on. `covers_all`: messages behind the last entry
-    are counted.
+    Messages come in order from `next_sequence` on. `covers_all`: messages after the last entry are
+    counted.
     """
 
     def __init__(self, verifier: ChainVerifier, *, covers_all: bool) -> None:
@@ -30,12 +30,12 @@ class ChainPass:
 
     @property
     def next_index(self) -> int:
-        """The entry to begin with when entries are needed."""
+        """The index of the entry to give next."""
         return self.verifier.size
 
     @property
     def needs(self) -> str:
-        """What to give next: "entries", "messages", or nothing at the end."""
+        """The kind of input to give next: "entries", "messages", or nothing at the end."""
         if not self._records and self._has_entries:
             return "entries"
         if self._records or (self._covers_all and self._has_messages):
@@ -43,13 +43,13 @@ class ChainPass:
         return ""
 
     def take_entries(self, records: Sequence[ChainRecord]) -> None:
-        """The next entries; none: that was all."""
+        """Take the next entries; empty at the end."""
         self._records = list(reversed(records))
         self._has_entries = bool(records)
         self._run()
 
     def take_messages(self, messages: Sequence[ChainedMessage], *, is_last: bool) -> None:
-        """The next messages in order; `is_last`: no more follow."""
+        """Take the next messages in order; `is_last`: no more follow."""
         self._messages = list(reversed(messages))
         self._has_messages = not is_last
         if messages:

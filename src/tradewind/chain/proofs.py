@@ -1,7 +1,7 @@
 """A proof that a message is in a chain, complete in one document.
 
 Owns the document and its check, which needs nothing else: not the server, not the stream, not the
-other messages. Whether the signer is to be trusted is for whoever knows the key to say.
+other messages. Whether the signer is trusted is for the owner of the key to decide.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def message(self) -> ChainedMessage:
-        """The message that it is about."""
+        """The message that is proved."""
         subject = self.subject.encode()
         return ChainedMessage(self.sequence, self.time_ns, subject, self.header, self.payload)
 
@@ -43,7 +43,7 @@ class MessageProof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def make_proof(
     message: ChainedMessage, index: int, before: bytes, path: Sequence[bytes], head: Checkpoint
 ) -> MessageProof:
-    """The document, checked; a ChainError if these do not belong together."""
+    """Create the document and check it; ChainError if the parts do not belong together."""
     try:
         subject = message.subject.decode()
     except UnicodeDecodeError:
@@ -64,7 +64,7 @@ def make_proof(
 
 
 def decode_proof(data: bytes) -> MessageProof:
-    """The proof in a JSON document; a ChainError that says what is wrong with it."""
+    """Decode a JSON document; ChainError describes the error."""
     try:
         return msgspec.json.decode(data, type=MessageProof)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -72,7 +72,7 @@ def decode_proof(data: bytes) -> MessageProof:
 
 
 def check_proof(proof: MessageProof, keys: Sequence[str] = ()) -> None:
-    """Raises a ChainError unless it proves its message; with `keys`, one of them has signed it."""
+    """ChainError unless the proof is valid; with `keys`, it must be signed by one of them."""
     head = proof.checkpoint
     checkpoints.check(head)
     if not checkpoints.is_signed(head):
@@ -95,7 +95,7 @@ def check_proof(proof: MessageProof, keys: Sequence[str] = ()) -> None:
 
 
 def hash_of(text: str, name: str) -> bytes:
-    """The bytes of a hash in hex; a ChainError that names the member."""
+    """Decode a hash in hex; ChainError names the member."""
     try:
         value = bytes.fromhex(text)
     except ValueError:

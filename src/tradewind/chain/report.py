@@ -1,6 +1,6 @@
-"""What a verification has found, as values that become JSON.
+"""The findings of a verification, as values that become JSON.
 
-Owns the words: the kinds of faults and what each one says. It never verifies anything.
+Owns the kinds of faults and their members. It never verifies anything.
 
 - `changed`: a stored message is not the one whose hash is in the chain
 - `reordered`: it is the message of another sequence
@@ -32,10 +32,10 @@ FAULTS_MAX: Final = 1000
 
 
 class ChainFault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong. `sequence` to `last_sequence` are messages, `index` is an entry.
+    """One fault. `sequence` to `last_sequence` are messages, `index` is an entry.
 
-    `parts` are what differs (time, subject, headers, payload), where a second copy could be asked;
-    `content` where there was none.
+    `parts` are the differing parts (time, subject, headers, payload), if there was a second copy;
+    otherwise `content`.
     """
 
     kind: str
@@ -50,9 +50,9 @@ class ChainReport(msgspec.Struct, kw_only=True):
     """The result of a verification.
 
     Signed checkpoints that fit cover the first `covered_size` entries. Everything up to sequence
-    `proved_sequence` is proved: it is covered, and nothing in it is wrong. What follows is linked,
-    but whoever can write the files could have made it. `removed` counts the messages that entries
-    say were removed, by reason.
+    `proved_sequence` is proved: it is covered, and nothing in it is wrong. Later entries are
+    linked, but anyone who can write the files could have made them. `removed` counts the messages
+    that entries record as removed, by reason.
     """
 
     stream: str
@@ -66,9 +66,9 @@ class ChainReport(msgspec.Struct, kw_only=True):
     signers: list[str] = []
     covered_size: int = 0
     proved_sequence: int = 0
-    # Stored behind the last entry, so nothing is said about them.
+    # Stored after the last entry, so nothing is known about them.
     uncovered: int = 0
-    # Of a copy: what it has not, or not any more, for reasons of its own; what only it still has.
+    # For a copy: messages that it lacks for reasons of its own; messages that only it still has.
     not_copied: int = 0
     kept: int = 0
     faults: list[ChainFault] = []
@@ -81,7 +81,7 @@ class ChainReport(msgspec.Struct, kw_only=True):
         return not self.fault_count
 
     def add(self, fault: ChainFault) -> None:
-        """Counts a fault, and lists it if there is room."""
+        """Count a fault, and list it if there is room."""
         self.fault_count += 1
         if len(self.faults) < FAULTS_MAX:
             self.faults.append(fault)

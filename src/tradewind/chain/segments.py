@@ -1,6 +1,6 @@
-"""Verifies a chain in parts that know nothing of each other, and joins what they have found.
+"""Verifies a chain in independent parts, and joins their findings.
 
-Owns what a part says and how the parts become one report. A part begins with the link before its
+Owns the findings of a part and how they become one report. A part begins with the link before its
 first entry, so its checks need no other part; its index is a multiple of a power of two, so the
 root of its subtree is a node of the whole tree. Removals, checkpoints and missing messages concern
 all parts: they are decided when the parts are joined, in their order.
@@ -46,12 +46,12 @@ Ranges = list[tuple[int, int]]
 
 
 class SegmentFound(msgspec.Struct):
-    """What one part has found; all of it can be sent to another process.
+    """The findings of one part; all of them can be sent to another process.
 
-    `entered`, `stored` and `extra` are sequences: of its entries, of the messages that are there,
-    and of those that no entry has. `peaks` and `heads` are nodes of the tree with their levels: of
-    the whole part, and of its beginning up to the sizes of checkpoints; `links` are the last links
-    there. `others` are the entries that are no messages: kind and body.
+    `entered`, `stored` and `extra` are sequences: of its entries, of the existing messages, and of
+    those that have no entry. `peaks` and `heads` are nodes of the tree with their levels: of the
+    whole part, and of its beginning up to the sizes of checkpoints; `links` are the last links
+    there. `others` are the entries that are not messages: kind and body.
     """
 
     first_index: int
@@ -79,7 +79,7 @@ def verify_segment(
     messages: Iterable[ChainedMessage],
     sizes: Iterable[int] = (),
 ) -> SegmentFound:
-    """Verifies some entries with the messages of their sequences, on its own.
+    """Verify some entries with the messages of their sequences, on their own.
 
     `before` is the link of the entry before; `sizes` are those of checkpoints.
     """
@@ -118,7 +118,7 @@ def verify_segment(
 
 
 class SegmentJoin:
-    """Joins parts in their order; `finish` returns the report."""
+    """Joins parts in order; `finish` returns the report."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class SegmentJoin:
             self._add(ENTRY, f"the chain does not begin as that of {stream} created {created}", 0)
 
     def add(self, part: SegmentFound) -> None:
-        """The next part."""
+        """Add the next part."""
         report = self.report
         self._compare(part)
         for level, node in part.peaks:
@@ -164,7 +164,7 @@ class SegmentJoin:
         report.size = self._tree.size
 
     def late(self, record: ChainRecord) -> None:
-        """An entry that was made since: what it removes may be missing."""
+        """Take an entry that was made since: messages that it removes may be missing."""
         if record.kind != MESSAGE:
             self._apply(record.kind, record.body)
 
@@ -184,7 +184,7 @@ class SegmentJoin:
             self.report.removed[name] = self.report.removed.get(name, 0) + taken.count
 
     def _compare(self, part: SegmentFound) -> None:
-        """Hold the checkpoints whose sizes are in this part against the tree."""
+        """Compare the checkpoints whose sizes are in this part with the tree."""
         end = part.first_index + part.count
         while (found := self._witnesses.due(end)) is not None:
             place, head = found
@@ -206,7 +206,7 @@ class SegmentJoin:
         self.report.add(ChainFault(kind, text, index=index))
 
     def finish(self) -> ChainReport:
-        """What all parts together say."""
+        """The report of all parts together."""
         report = self.report
         for place, size in self._witnesses.rest():
             self._add(

@@ -1,6 +1,6 @@
-"""A set of sequences that are mostly neighbours: one bit each, and nothing for what is far apart.
+"""A set of mostly consecutive sequences: one bit each, and nothing for large gaps.
 
-Owns the pieces. A range may be as large as a sequence can be: only what is in the set costs time.
+Owns the pieces. A range may be as large as a sequence can be: only members cost time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SequenceBits:
         return bool(self._pieces.get(sequence >> _SHIFT, 0) >> (sequence & _MASK) & 1)
 
     def add(self, sequence: int) -> None:
-        """Adds one; one that is there stays."""
+        """Add a sequence."""
         number, bit = sequence >> _SHIFT, 1 << (sequence & _MASK)
         old = self._pieces.get(number, 0)
         if not old & bit:
@@ -34,18 +34,18 @@ class SequenceBits:
             self.count += 1
 
     def add_range(self, first: int, last: int) -> None:
-        """Adds all from `first` to `last`, which costs as much as there are."""
+        """Add all from `first` to `last`, at a cost proportional to their number."""
         for number in range(first >> _SHIFT, (last >> _SHIFT) + 1):
             old, bits = self._pieces.get(number, 0), _mask_of(number, first, last)
             self._pieces[number] = old | bits
             self.count += (bits & ~old).bit_count()
 
     def discard(self, sequence: int) -> None:
-        """Takes one out, if it is there."""
+        """Remove a sequence, if it is present."""
         self.take(sequence, sequence)
 
     def take(self, first: int, last: int) -> SequenceBits:
-        """Takes out all of a range; the result has them."""
+        """Remove a range; returns the removed sequences."""
         taken = SequenceBits()
         for number in self._numbers(first, last):
             old = self._pieces[number]
@@ -62,14 +62,14 @@ class SequenceBits:
         return taken
 
     def merge(self, other: SequenceBits) -> None:
-        """Adds all of another set."""
+        """Add all sequences of another set."""
         for number, bits in other._pieces.items():
             old = self._pieces.get(number, 0)
             self._pieces[number] = old | bits
             self.count += (bits & ~old).bit_count()
 
     def without(self, other: SequenceBits) -> SequenceBits:
-        """Those that are not in another set."""
+        """The sequences that are not in another set."""
         found = SequenceBits()
         for number, bits in self._pieces.items():
             if left := bits & ~other._pieces.get(number, 0):
@@ -78,7 +78,7 @@ class SequenceBits:
         return found
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """All of them, as ranges in order; both ends are in the set."""
+        """All sequences as ranges in order; both ends are in the set."""
         first = last = -1
         for number in sorted(self._pieces):
             start, bits = number << _SHIFT, self._pieces[number]
@@ -98,7 +98,7 @@ class SequenceBits:
             yield first, last
 
     def _numbers(self, first: int, last: int) -> list[int]:
-        """The pieces that a range touches, without walking over what is not there."""
+        """The pieces that a range touches, found without visiting missing ones."""
         low, high = first >> _SHIFT, last >> _SHIFT
         if high - low < len(self._pieces):
             return [number for number in range(low, high + 1) if number in self._pieces]

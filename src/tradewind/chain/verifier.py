@@ -1,17 +1,18 @@
-"""Verifies a chain against what is stored, entry by entry, in one pass and with bounded memory.
+"""Verifies a chain against the stored messages, entry by entry, in one pass and with bounded
+memory.
 
-Owns the questions which entry follows which, which checkpoint fits, and what an entry that does not
-fit means. It never reads anything: whoever does gives it entries and messages in order, through a
+Owns the decisions which entry follows which, which checkpoint fits, and what an entry that does not
+fit means. It never reads anything: its caller passes entries and messages in order, through a
 `ChainPass`, and takes the report. Which checkpoints count is decided in `witnesses`.
 
 A check of an entry computes its link from the link before and the content. A content that is gone
 cannot be checked; its link is still covered by the next entry and by the next checkpoint. So three
-things together tell what was changed:
+cases reveal what was changed:
 
 - the Merkle root of a signed checkpoint fits: all links below it are the right ones, and a check
   that fails is a content that was changed;
 - it does not fit: links below it were changed, cut out or put in; the failed checks show where;
-- there is no checkpoint behind it yet: a link that its neighbours confirm is taken as right.
+- there is no checkpoint after it yet: a link that its neighbours confirm is taken as right.
 """
 
 from __future__ import annotations
@@ -70,13 +71,13 @@ class ChainedMessage(NamedTuple):
     payload: bytes
 
     def body(self) -> bytes:
-        """What the chain has hashed, if it is this message."""
+        """The hashed body of this message."""
         return message_body(*self)
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """An entry whose check failed. `message` is None for entries that are no messages."""
+    """An entry whose check failed. `message` is None for entries that are not messages."""
 
     index: int
     record: ChainRecord
@@ -88,15 +89,15 @@ class _Suspect:
 
 
 class ChainVerifier:
-    """One verification. Entries come by `entry`, in order; `finish` returns the report.
+    """One verification. Entries are passed to `entry`, in order; `finish` returns the report.
 
-    `before` is the link before the first entry as it is stored, None if nobody says it. With
+    `before` is the link before the first entry as it is stored, None if it is unknown. With
     `first_index` only the end of a chain is verified: its checkpoints are compared by their link,
-    as their root needs all entries. `witnesses` are the
-    checkpoints of the chain itself, in their order; `has_all_witnesses`: the first of them is the
-    first that was made. `kept` are those that were kept elsewhere. With `keys`, only checkpoints of
-    these public keys count. `is_copy`: the messages are a copy, which may begin later, end earlier
-    and keep what the stream has removed; with `complete_to` it must have all up to that sequence.
+    as their root needs all entries. `witnesses` are the checkpoints of the chain itself, in order;
+    `has_all_witnesses`: the first of them is the first that was made. `kept` are those that were
+    kept elsewhere. With `keys`, only checkpoints of these public keys count. `is_copy`: the
+    messages are a copy, which may begin later, end earlier and contain messages that the stream has
+    removed; with `complete_to` it must have all up to that sequence.
     """
 
     def __init__(
@@ -159,32 +160,32 @@ class ChainVerifier:
 
     @property
     def stored(self) -> SequenceBits:
-        """The sequences of all messages that were given."""
+        """The sequences of all messages passed so far."""
         return self._stored
 
     @property
     def extras(self) -> SequenceBits:
-        """Those of them for which there was no entry."""
+        """The sequences of messages that had no entry."""
         return self._extras
 
     @property
     def last_sequence(self) -> int:
-        """The highest sequence that an entry has named."""
+        """The highest sequence of an entry so far."""
         return self.report.last_sequence
 
     def take_extra(self, message: ChainedMessage) -> None:
-        """A stored message for which no entry came, though a later one did or will."""
+        """Take a stored message without an entry, although a later one has or will have one."""
         self._store(message.sequence)
         self._extras.add(message.sequence)
         if len(self._near_extras) < EXTRAS_MAX:
             self._near_extras.append(message)
 
     def uncovered(self, count: int) -> None:
-        """Messages that are stored behind the last entry."""
+        """Count messages that are stored after the last entry."""
         self.report.uncovered += count
 
     def entry(self, record: ChainRecord, message: ChainedMessage | None) -> None:
-        """The next entry, with the stored message of its sequence."""
+        """Take the next entry, with the stored message of its sequence."""
         self._compare_checkpoints()
         index = self.size
         if record.kind == MESSAGE:
@@ -203,7 +204,9 @@ class ChainVerifier:
     def _take_message(
         self, index: int, record: ChainRecord, message: ChainedMessage | None
     ) -> bytes | None:
-        """What its link must be the hash of; None if nobody has that."""
+        """Check a message and return its body, which the link must be the hash of; None if it is
+        missing.
+        """
         sequence = record.sequence
         report = self.report
         if sequence <= report.last_sequence:
@@ -244,7 +247,9 @@ class ChainVerifier:
         self.report.removed[name] = self.report.removed.get(name, 0) + count
 
     def late(self, record: ChainRecord) -> None:
-        """An entry that was made while the messages were read: what it removes may be missing."""
+        """Take an entry that was made while the messages were read: messages that it removes may be
+        missing.
+        """
         if record.kind in KINDS and record.kind != MESSAGE:
             try:
                 removal = decode_removal(record.body)
@@ -272,7 +277,7 @@ class ChainVerifier:
     def _take_unfit(
         self, index: int, record: ChainRecord, message: ChainedMessage | None, body: bytes
     ) -> None:
-        """An entry whose link is not the hash of the link before and its content."""
+        """Handle an entry whose link is not the hash of the link before and its content."""
         other, kind = self._other_link, record.kind
         if other is not None and link_of(self._digest, other, kind, body) == record.link:
             # The contents are right, up to here: it is the links between that were changed.
@@ -302,7 +307,7 @@ class ChainVerifier:
         return last - 1 if record.kind == MESSAGE else last
 
     def _explain(self, suspect: _Suspect, body: bytes) -> None:
-        """What happened, if one change of the chain explains that this entry does not follow."""
+        """Explain why an entry does not follow, if one change of the chain does."""
         kind, wanted = suspect.record.kind, suspect.record.link
         if suspect.index and link_of(self._digest, self._link_before, kind, body) == wanted:
             suspect.explained_index = suspect.index - 1
@@ -322,7 +327,7 @@ class ChainVerifier:
                 return
 
     def _explain_suspects(self, *, trusted: bool = False, is_misfit: bool = False) -> None:
-        """Say what the failed checks mean, now that a checkpoint or the end is reached."""
+        """Report the meaning of the failed checks; called at a checkpoint or the end."""
         suspects, self._suspects = self._suspects, []
         self._suspect_bytes = sum(
             len(one.message.payload) for one in self._changed if one.message is not None
@@ -386,7 +391,7 @@ class ChainVerifier:
         index: int = -1,
         parts: tuple[str, ...] = (),
     ) -> None:
-        """A fault: from the first sequence that it is about on, nothing is proved."""
+        """Report a fault: nothing from its first sequence on is proved."""
         self._first_wrong = min(self._first_wrong, sequence)
         is_message = kind in (CHANGED, REORDERED, REMOVED, INSERTED, RETURNED)
         self.report.add(
@@ -403,15 +408,15 @@ class ChainVerifier:
     # ------------------------------------------------------------------ checkpoints
 
     def damage(self, text: str) -> None:
-        """A file of the chain cannot be read on; what follows is not proved."""
+        """Report that the rest of a file of the chain cannot be read, so that it is not proved."""
         self.report.add(ChainFault(FILE, text))
 
     def note(self, text: str) -> None:
-        """Something worth knowing that is not a fault."""
+        """Add a note about something that is not a fault."""
         self.report.notes.append(text)
 
     def _compare_checkpoints(self) -> None:
-        """Hold all checkpoints of this size against the tree."""
+        """Compare all checkpoints of this size with the tree."""
         while (found := self._witnesses.due(self.size)) is not None:
             self._compare(*found)
 
@@ -434,7 +439,7 @@ class ChainVerifier:
             return
         self._misfits += 1
         if self._misfit is None:
-            # What was changed is below it, and every later one shows the same.
+            # The change is below it, and every later one shows the same.
             self._misfit = (checkpoint.size, place)
             self._explain_suspects(is_misfit=True)
             self._first_wrong = min(self._first_wrong, self._trusted_sequence + 1)
@@ -442,9 +447,10 @@ class ChainVerifier:
     # ------------------------------------------------------------------ the end
 
     def finish(self, *, is_part: bool = False) -> ChainReport:
-        """What was found; `suspicious` has the sequences of which another copy would tell more.
+        """The report; `suspicious` has the sequences for which another copy would reveal more.
 
-        Of a part, nobody can say which messages are missing: other parts may have removed them.
+        For a part of a chain, missing messages cannot be determined: other parts may have removed
+        them.
         """
         self._compare_checkpoints()
         self._explain_suspects()
@@ -463,7 +469,7 @@ class ChainVerifier:
         return [suspect.record.sequence for suspect in self._changed]
 
     def conclude(self, copies: dict[int, ChainedMessage] | None = None) -> ChainReport:
-        """Adds the changed messages to the report, with what other copies of them tell."""
+        """Add the changed messages to the report, with the findings from other copies of them."""
         exchanged = self._find_exchanged(self._changed)
         for suspect in self._changed:
             sequence = suspect.record.sequence
@@ -492,7 +498,7 @@ class ChainVerifier:
         return link == suspect.record.link
 
     def _find_exchanged(self, suspects: Sequence[_Suspect]) -> dict[int, int]:
-        """Sequences whose right content is stored with another sequence."""
+        """The sequences whose original content is stored under another sequence."""
         found: dict[int, int] = {}
         few = suspects[:SUSPECTS_MAX]
         for suspect in few:
@@ -569,7 +575,7 @@ class ChainVerifier:
 
 
 def different_parts(stored: ChainedMessage, original: ChainedMessage) -> tuple[str, ...]:
-    """What two messages of one sequence differ in."""
+    """The parts in which two messages of one sequence differ."""
     names = {"time": "time_ns", "subject": "subject", "headers": "header", "payload": "payload"}
     return tuple(
         name for name, field in names.items() if getattr(stored, field) != getattr(original, field)

@@ -1,8 +1,8 @@
-"""The checkpoints that are held against a chain, those of its own folder and those kept elsewhere.
+"""The checkpoints that a chain is compared with: those of its own folder and those kept elsewhere.
 
-Owns which of them count: the signature, the key, the stream, the order of a file. Whether one fits
-the entries is the question of the verifier. Those of a folder are read when they are due, so that
-their number does not matter; those that were kept are few.
+Owns which of them count: by signature, key, stream, and order in a file. The verifier decides
+whether one fits the entries. The checkpoints of a folder are read when they are due, so that their
+number does not matter; those kept elsewhere are few.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tradewind.chain.report import CHECKPOINT, ChainFault, ChainReport
 
 
 class SignedHead(NamedTuple):
-    """A checkpoint: where it is from, and its line."""
+    """A checkpoint: its origin and its line."""
 
     place: str
     line: bytes
 
 
 class Witnesses:
-    """Checkpoints by size. What does not count becomes a fault of the report.
+    """Checkpoints by size. One that does not count becomes a fault of the report.
 
-    `own` are those of the chain, in their order; `is_whole`: the first of them is the first that
-    was made. With `keys`, only those of these public keys count.
+    `own` are those of the chain, in order; `is_whole`: the first of them is the first that was
+    made. With `keys`, only those of these public keys count.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Witnesses:
         self._kept = sorted(found, key=lambda one: one[1].size, reverse=True)
 
     def due(self, size: int) -> tuple[str, Checkpoint] | None:
-        """The next one that covers no more than `size` entries."""
+        """The next checkpoint that covers no more than `size` entries."""
         if self._kept and self._kept[-1][1].size <= size:
             return self._kept.pop()
         if self._next is None:
@@ -60,7 +60,7 @@ class Witnesses:
         return found
 
     def rest(self) -> Iterator[tuple[str, int]]:
-        """Where all others are from, and how many entries each covers."""
+        """The origins of all others, with the number of entries that each covers."""
         while self._kept:
             place, checkpoint = self._kept.pop()
             yield place, checkpoint.size
@@ -87,7 +87,7 @@ class Witnesses:
         return None
 
     def _read(self, witness: SignedHead) -> tuple[str, Checkpoint] | None:
-        """The checkpoint of a line if it counts."""
+        """Decode a line; None if the checkpoint does not count."""
         try:
             checkpoint = checkpoints.decode(witness.line)
         except ChainError as error:
@@ -115,6 +115,6 @@ class Witnesses:
 
 
 def witnesses_in(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[SignedHead]:
-    """The checkpoints of a file, named by their number and place."""
+    """The checkpoints of a file, identified by number and place."""
     for number, (offset, line) in enumerate(lines, 1):
         yield SignedHead(f"checkpoint {number} ({path}, byte {offset})", line)

@@ -23,7 +23,7 @@ cdef enum:
     MAGIC = 22
     VERSION = 2
     VARINT_BYTES_MAX = 10
-    # What is known about a changed message; the same numbers are in ack_log.py.
+    # The flags of a changed message; the same numbers are in ack_log.py.
     IS_PENDING = 1
     IS_REDELIVERED = 2
     IS_EXACT = 4

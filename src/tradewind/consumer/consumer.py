@@ -158,7 +158,7 @@ class ServerConsumer(Taker):
             self.delivery, self.advisories, self.dead_letters, context.chance
         )
         self.inactivity = Inactivity(self.delivery, partial(context.inactive, self))
-        # What the delivery asks of its owner for one message is of these parts: no frame between.
+        # The delivery calls these parts of its owner per message, without a frame in between.
         self.new_pin = self.pinned.new_pin
         self.other_ack, self.sampled = self.other_acks.other_ack, self.other_acks.sampled
         self.flow_acknowledged = self.other_acks.flow_acknowledged

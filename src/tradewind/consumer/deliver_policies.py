@@ -14,7 +14,7 @@ from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery,
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.subject_index import SubjectFilter
 
-# So many messages are counted at once, whatever the filter.
+# This many messages are counted at once, with any filter.
 NEAR_MAX: Final = 10_000
 
 

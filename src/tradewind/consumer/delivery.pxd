@@ -71,7 +71,7 @@ cdef class Delivery(TakerPart):
     cdef public int64_t heartbeat_ns
     cdef public int64_t heartbeat_due_ns
     cdef int64_t pace_due_ns
-    # What is being sent.
+    # The message that is being sent.
     cdef uint64_t sending_seq
     cdef uint64_t sending_deliveries
     cdef bint sending_again

@@ -45,7 +45,7 @@ class Inactivity:
         if self._threshold_ns == 0 or (delivery.pulls is None and delivery.is_bound):
             return 0
         due_ns = delivery.active_ns + self._threshold_ns
-        # What was found at the last look counts until it is used again.
+        # The result of the last check counts until the consumer is used again.
         return max(due_ns, self._due_ns) if delivery.active_ns <= self._looked_ns else due_ns
 
     def check(self, now_ns: int) -> None:

@@ -134,7 +134,7 @@ class OtherAcks:
     def _policy_delay_ns(self, seq: int, reason: str) -> int:
         """The configured delay for a refusal that has none; -1: at once."""
         assert self._nak_policy is not None
-        # What the subject of the refusal says of deliveries is the word of a client.
+        # The deliveries in the subject of the refusal come from a client and are not trusted.
         deliveries = self._delivery.acks.deliveries(seq)
         return self._nak_policy.wait_ns(reason, deliveries, self._backoff_ns, self._chance) or -1
 

@@ -59,7 +59,7 @@ cdef class AckState:
     cdef readonly list exceeded             # (seq, deliveries) dropped for their deliveries
     cdef public bint keeps_exceeded         # ... or left pending, to be handled elsewhere
     cdef dict attempts                      # stream seq -> times of its deliveries; or None
-    # What differs from the last state taken; see ack_codec.pyx.
+    # The differences from the last state taken; see ack_codec.pyx.
     cdef uint64_t* changed                  # stream sequences, possibly repeated
     cdef uint32_t changed_count
     cdef uint32_t changed_capacity

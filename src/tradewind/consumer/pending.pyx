@@ -394,7 +394,7 @@ cdef class AckState:
         if seq <= self.floor_stream:
             number = min(number, self.floor_consumer)
         if number <= before:
-            return False    # it is not one of those that were delivered
+            return False    # the message was never delivered
         self.redelivered.pop(seq, None)
         entry = self._add(seq)
         entry.time_ns = now_ns
@@ -748,7 +748,7 @@ cdef class AckState:
             entry.time_ns = later(pending.time_ns, -offset_ns)
             entry.exact = pending.time_ns % SECOND_NS != 0      # others are whole seconds
             entry.resting = 0
-            # It was delivered at any time in that second.
+            # The delivery was at some time in that second.
             self._schedule(entry, SECOND_NS - 1)
         if invariants.checked:
             self.check()

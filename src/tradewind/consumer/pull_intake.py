@@ -112,7 +112,7 @@ class PullIntake:
         except StoreError:
             raise
         except Exception as error:
-            # Whoever else asks this consumer has nothing to do with it.
+            # Other requesters of this consumer are not affected.
             self._faults.contain("pull request", error, f"of '{self._label}'")
             self._delivery.send_status(reply, INTERNAL_ERROR)
 

@@ -1,8 +1,8 @@
 """A growing byte buffer in C, and decimal numbers: the two things that every encoder here needs.
 
-Owns one heap block per Buffer; whoever declares a Buffer frees it with `buffer_free`. It never
-shrinks by itself and never raises: a failed allocation is reported as -1 and leaves the buffer
-unchanged.
+Owns one heap block per Buffer; the code that declares a Buffer frees it with `buffer_free`. It
+never shrinks by itself and never raises: a failed allocation is reported as -1 and leaves the
+buffer unchanged.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -4,10 +4,10 @@ Owns its slot arrays only: keys and values belong to the caller, and a key must 
 entry. The hash is seeded, so a peer that chooses the keys cannot choose the collisions. Never
 raises; -1 means out of memory.
 
-A large table grows and shrinks in small steps, so that nobody waits until millions of entries have
-found a new place: the old slots stay beside the new ones for a while, and each change moves the
-entries of the next few. Every entry is in one of both. A slot whose entry has left the old ones is
-crossed out there, because the runs behind it must stay searchable.
+A large table grows and shrinks in small steps, so that no caller waits until millions of entries
+have moved: the old slots stay beside the new ones for a while, and each change moves the entries of
+the next few. Every entry is in one of both. A slot whose entry has left the old ones is crossed out
+there, because the runs behind it must stay searchable.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -165,8 +165,8 @@ cdef inline void* table_at(const Table* table, uint32_t place) noexcept nogil:
 
 
 cdef inline void* table_take_at(Table* table, uint32_t place) noexcept nogil:
-    """Take the value from a place, or NULL if there is none. The slot stays crossed out: this is
-    for a table whose entries are all taken out, one place after the other.
+    """Take the value from a place, or NULL if there is none. The slot stays crossed out: for a
+    table whose entries are all taken out, one place after the other.
     """
     cdef void* value = table_at(table, place)
     if value != NULL:
@@ -246,7 +246,7 @@ cdef inline int table_insert(Table* table, uint32_t hash, const char* key, uint3
 
 cdef inline void table_replace(Table* table, uint32_t hash, const char* key, uint32_t size,
                                void* value) noexcept nogil:
-    """Change the value of an entry that is in the table, and the memory that its key is kept in."""
+    """Change the value of an entry in the table, and the memory of its key."""
     cdef Slot* slot = table_place(table, hash, key, size)
     slot.key = key
     slot.value = value
@@ -255,7 +255,7 @@ cdef inline void table_replace(Table* table, uint32_t hash, const char* key, uin
 cdef inline void* table_take_out(Table* table, uint32_t hash, const char* key,
                                  uint32_t size) noexcept nogil:
     """Remove an entry and return its value (NULL if absent); later entries of the run move back.
-    The table stays as large as it is.
+    The table keeps its size.
     """
     cdef Slot* slot = table_place(table, hash, key, size)
     cdef uint32_t mask, hole, index, home
@@ -284,8 +284,8 @@ cdef inline void* table_take_out(Table* table, uint32_t hash, const char* key,
 
 cdef inline void* table_remove(Table* table, uint32_t hash, const char* key,
                                uint32_t size) noexcept nogil:
-    """The same; what has become much too large is replaced. Without memory for a smaller one, it
-    stays as large as it is.
+    """Remove an entry and return its value; a table that has become much too large is replaced.
+    Without memory for a smaller one, it keeps its size.
     """
     cdef void* value = table_take_out(table, hash, key, size)
     if value == NULL:

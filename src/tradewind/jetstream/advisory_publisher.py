@@ -103,8 +103,8 @@ class AdvisoryPublisher:
         )
 
     def batch_abandoned(self, account: Account, stream: str, batch: str, reason: str) -> None:
-        """Report that an atomic batch was abandoned before its commit, to the account and to the
-        system account.
+        """Report, to the system account too, that an atomic batch was abandoned before its
+        commit.
         """
         for receiver, owner in ((account, ""), (self._system_account(), account.name)):
             if receiver is None:
@@ -121,9 +121,7 @@ class AdvisoryPublisher:
             )
 
     def chain_broken(self, account: Account, stream: str, index: int, reason: str) -> None:
-        """Report that the chain of a stream does not fit its messages; nats-server has no such
-        event.
-        """
+        """Report that a stream's chain does not fit its messages; nats-server has no such event."""
         self.publish(
             account,
             f"{OWN_ADVISORY_PREFIX}.STREAM.CHAIN_BROKEN.{stream}",

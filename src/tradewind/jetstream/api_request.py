@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
-    """A request: `call` is parsed from its subject, `content` is the decoded body, `body` its
-    bytes.
-    """
+    """A request: `call` is parsed from its subject, `content` is the decoded body."""
 
     engine: JetStreamEngine
     tenant: JetStreamAccount

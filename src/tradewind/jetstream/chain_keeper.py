@@ -69,7 +69,7 @@ class ChainKeeper:
             self._tell_broken()
 
     def _tell_broken(self) -> None:
-        """Publish the advisory; repeated at each checkpoint, because at the start nothing may be
+        """Publish the advisory, at each checkpoint again: at the start nothing may be
         subscribed.
         """
         hosted = self._hosted

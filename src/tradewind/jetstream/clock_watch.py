@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # A clock that is set while the server is idle is noticed after this time.
 LOOK_NS: Final = 60_000_000_000
-# So many streams and consumers look again in one go.
+# This many streams and consumers are notified in one step.
 TOLD_PER_STEP: Final = 64
 
 
@@ -40,9 +40,7 @@ class ClockWatch:
         self._engine.timers.set(self, self.next_deadline_ns)
 
     def _notice(self, moved_ns: int) -> None:
-        """Called when the clock has moved by `moved_ns`, or is ahead (0); restarts a walk in
-        progress.
-        """
+        """Called when the clock has moved by `moved_ns`, or is ahead (0); restarts the walk."""
         if moved_ns > 0:
             # At once, because callers of the clock already see the new time: stamps were judged by
             # a clock that was behind.
@@ -92,9 +90,7 @@ class ClockWatch:
         self._engine.timers.set(consumer, consumer.next_deadline_ns)
 
     def _try(self, owner: Timed, tell: Callable[[], None]) -> None:
-        """Notify one stream or consumer; its failure must not keep the others from being
-        notified.
-        """
+        """Notify one stream or consumer; its failure must not affect the others."""
         try:
             tell()
         except Exception as error:

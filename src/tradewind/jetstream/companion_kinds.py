@@ -28,7 +28,7 @@ def _shelves_of(hosted: HostedStream) -> Wanted:
 
         return shelves_of(hosted)
     except StoreError as error:
-        # They stay longer than they have to; the stream is there all the same.
+        # The shelves stay longer than necessary; the stream is available all the same.
         hosted.engine.log.error(f"JetStream stream {hosted.place}: {error}")
         return {}
 

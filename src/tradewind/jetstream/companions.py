@@ -36,7 +36,7 @@ class Companion(Protocol):
         """Called when the stream has a new configuration that still names this companion."""
 
     def kept(self) -> None:
-        """Called when more stored messages are as durable as the stream promises, or it has room
+        """Called when more stored messages are durable as promised, or the stream has room
         again.
         """
 
@@ -48,20 +48,14 @@ class Companion(Protocol):
         """When `tick` has something to do (monotonic); 0: never."""
 
     def close(self, *, for_good: bool) -> None:
-        """Stop. With `for_good` the companion is no longer wanted; otherwise it continues at the
-        next start.
-        """
+        """Stop, `for_good` if no longer wanted; otherwise it continues at the next start."""
 
     def describe(self) -> Mapping[str, Any]:
-        """The members it adds to the stream's information; lists of several companions are
-        joined.
-        """
+        """The members for the stream's information; lists of several companions are joined."""
 
 
 class StreamFollower(Taker):
-    """A companion of one stream that takes the messages of another stream, its origin, as consumers
-    do.
-    """
+    """A companion that takes the messages of another stream, its origin, as consumers do."""
 
     # The origin, while messages are taken from it.
     upstream: HostedStream | None
@@ -158,9 +152,7 @@ class Companions:
                 kind.configure(self._hosted, meta)
 
     def consumer_changed(self, consumer: ServerConsumer, *, is_there: bool) -> None:
-        """Notify all kinds that a consumer was added or reconfigured, or deleted if not
-        `is_there`.
-        """
+        """Notify all kinds of a new or changed consumer, or a deleted one if not `is_there`."""
         for kind in self._kinds:
             if kind.consumer_changed is not None:
                 kind.consumer_changed(self._hosted, consumer, is_there=is_there)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # Messages that are passed in one go in search of the last ones of all subjects.
 LOOKED_AT_PER_STEP: Final = 100_000
-# What one step may spend on comparing subjects with filters, and on looking for last messages.
+# The time that one step may spend on comparing subjects with filters, and on last messages.
 WORK_PER_STEP_NS: Final = 4_000_000
 # More sequences than this are sorted by a worker.
 SORTED_INLINE_MAX: Final = 10_000
@@ -121,7 +121,7 @@ def create_consumer(
     while hosted.is_being_created(wanted.durable_name or wanted.name):
         yield Wait.OTHERS_FIRST
     old = hosted.consumer_configs.get(wanted.name) if wanted.name else None
-    # Nobody but the loop looks into routing tables.
+    # Only the loop may read routing tables.
     has_interest = (
         old is not None
         and bool(old.deliver_subject)
@@ -148,7 +148,7 @@ def create_consumer(
             check_consumer(engine, f"changing consumer {name}", is_stored=stored)
             yield from change_consumer(hosted, existing, config)
         if config.sourcing:
-            existing.reset()  # its reader comes again: what it has not acknowledged does, too
+            existing.reset()  # its reader is new: redeliver unacknowledged messages
         if existing.delivery.paused:
             existing.advise_pause()
         return existing
@@ -189,7 +189,7 @@ def _new_consumer(
             consumer.close()
             if config.durable_name or not is_read_only_error(error):
                 raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
-            # It need not outlive the server, and the answer says where it is.
+            # The consumer need not outlive the server, and the answer shows its storage.
             config = replace(config, mem_storage=True)
             consumer = ServerConsumer(context, name, config, now_ns, prepared=prepared)
     return consumer
@@ -291,7 +291,7 @@ def open_consumer(
     created_ns = max(meta.created_ns or 0, 0) or engine.turn.now_ns
     state = stored.state if stored.has_state else None
     if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT and state == ConsumerState():
-        state = None  # which messages those are is not in the state: they are looked for again
+        state = None  # the state does not have the last messages: find them again
     try:
         consumer = ServerConsumer(context, meta.name, config, created_ns, state)
     except ApiError as error:

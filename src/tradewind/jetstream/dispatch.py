@@ -99,7 +99,7 @@ class Dispatcher:
         if account.bridge is not None and account.bridge.takes(
             ENDPOINT_BY_NAME["account_info"].subject_for()
         ):
-            # Its requests go to the JetStream of another account.
+            # The account's requests go to the JetStream of another account.
             self._stop_listening_to(name)
             return
         if name in self._tokens:
@@ -153,9 +153,7 @@ class Dispatcher:
     # ---------------------------------------------------------------- requests
 
     def _at_once(self, endpoint: ApiEndpoint, message: InternalMessage) -> None:
-        """Handle a request outside the queue, in its own order. Its handler is loaded with the
-        first one.
-        """
+        """Handle a request outside the queue. Its handler is loaded with the first one."""
         try:
             check_request(self._engine, endpoint)
         except ApiError as error:
@@ -179,9 +177,7 @@ class Dispatcher:
         lane.add(self._serve(message, call, lane), call.endpoint.beside.value, label, subject)
 
     def limit_waiting(self) -> None:
-        """Drop all waiting requests if there are too many, as nats-server does, and publish an
-        advisory.
-        """
+        """Drop all waiting requests if there are too many, as nats-server does, and report that."""
         lanes = [tenant.lane for tenant in self._engine.accounts.values()]
         limit = self._engine.settings.options.request_queue_limit or REQUESTS_WAITING_MAX
         if sum(lane.waiting_count for lane in lanes) < limit:
@@ -197,7 +193,7 @@ class Dispatcher:
     def _serve(self, message: InternalMessage, call: EndpointCall, lane: Lane) -> Steps[None]:
         error, answer = yield from self._attempt(message, call)
         if lane.has_joined:
-            yield Wait.OTHERS_FIRST  # those before it are answered before it
+            yield Wait.OTHERS_FIRST  # earlier requests are answered first
         if isinstance(answer, Durable):
             answer.when_durable(partial(self._when_durable, message, call, answer))
         elif isinstance(answer, Headed):
@@ -329,9 +325,7 @@ class Dispatcher:
     # ---------------------------------------------------------------- the system account
 
     def _system(self, message: InternalMessage) -> None:
-        """Handle a request of the system account: it has no streams, but may remove those of
-        others.
-        """
+        """Handle a request of the system account, which may remove the streams of others."""
         call = parse_subject(message.subject, is_system=True)
         if call is not None:
             if call.endpoint is ENDPOINT_BY_NAME["account_purge"]:
@@ -373,9 +367,7 @@ def _check_level(message: InternalMessage) -> None:
 
 
 def _decode(call: EndpointCall, body: bytes, *, strict: bool) -> ApiStruct | None:
-    """Decode a request's body; requests for single messages, which are frequent, have a fast
-    path.
-    """
+    """Decode a request's body; requests for single messages have a fast path."""
     if call.endpoint.request is MsgGetRequest and (content := plain_request(body)) is not None:
         return content
     return call.endpoint.decode(body, strict=strict)

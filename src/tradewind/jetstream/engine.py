@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 CONSUMERS_MAX: Final = 1000
 # Streams and consumers that a disk error has stopped try again after this time.
 PUT_OFF_NS: Final = 1_000_000_000
-# What is due and has not been done after this time waits for the next turn.
+# Work that is due and not done after this time waits for the next turn.
 TICK_NS_MAX: Final = 10_000_000
 # This many at most are called in one turn.
 DUE_MAX: Final = 256
@@ -106,7 +106,7 @@ class JetStreamEngine:
         self.syncer = syncer
         self.usage = Usage()  # of all streams
         self.timers: Timers[Timed] = Timers()
-        # Who is meant by what a turn lists.
+        # The hosts of the objects that a turn lists.
         self.hosts: dict[Participant, HostedStream] = {}
         self.consumer_hosts: dict[Participant, HostedStream] = {}
         # Consumers past their inactivity threshold, which are deleted at the end of the turn.
@@ -134,12 +134,12 @@ class JetStreamEngine:
         )
         self.batches = batch_limits(self.settings.options.limits)
         self.accounts: dict[str, JetStreamAccount] = {}
-        # What streams leave to be done while all of them are closed, see `close`; else None.
+        # The work that streams leave while all of them are closed, see `close`; else None.
         self._unfinished: list[Callable[[], None]] | None = None
         self.api = ApiCounts()
         self.snapshots = Snapshots(self)
         self.restores = Restores(self)
-        # What consumers give up; None: none has so far.
+        # Messages that consumers give up; None: none has so far.
         self.dead_letters: DeadLetterDesk | None = None
         self._dispatcher = Dispatcher(self)
         self._is_stopping = False
@@ -303,9 +303,7 @@ class JetStreamEngine:
                 hosted.report_disk_error(StoreError(text))
 
     def tick(self) -> None:
-        """Do the work that is due; a turn follows. Work that takes too long continues at the next
-        call, soon.
-        """
+        """Do the work that is due; a turn follows. The rest continues at the next call, soon."""
         self.set_time()
         now_ns = began_ns = self.turn.monotonic_ns
         for owner in self.timers.take_due(began_ns, DUE_MAX):
@@ -332,9 +330,7 @@ class JetStreamEngine:
         self.timers.set(owner, self.turn.monotonic_ns + PUT_OFF_NS)
 
     def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
-        """Called after an internal error while a stream was written: notify the waiting
-        publishers.
-        """
+        """Called after an internal error while a stream was written: notify its publishers."""
         self.faults.contain("stream", error, hosted.place)
         try:
             hosted.refuse_waiting()
@@ -345,9 +341,7 @@ class JetStreamEngine:
     def consumer_failed(
         self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
     ) -> None:
-        """Called after an internal error while a consumer sent messages; the consumer continues
-        later.
-        """
+        """Called after an internal error while a consumer sent messages; it continues later."""
         place = f"{hosted.place} > {consumer.name}"
         self.faults.contain("consumer", error, place)
         try:

@@ -263,7 +263,7 @@ class HostedStream:
     def _close_states(self) -> None:
         assert self.files is not None
         if self.files.is_fenced:
-            return  # what they know has not happened, as far as the disk knows
+            return  # according to the disk, what their states record never happened
         try:
             self.files.states.close(self.engine.broker.now_ns())
         except StoreError as error:
@@ -285,8 +285,8 @@ class HostedStream:
         self.companions.kept()
 
     def refuse_waiting(self) -> None:
-        """Refuse all waiting messages and requests: after an internal error their outcome is
-        unknown.
+        """Refuse all waiting messages and requests, whose outcome is unknown after an internal
+        error.
         """
         error = StoreError(INTERNAL_ERROR)
         self.stream.refuse_waiting(errors.STREAM_STORE_FAILED(err=or_stored(error)))
@@ -298,7 +298,7 @@ class HostedStream:
         if self.retention is not None:
             self.retention.remove_refused()
         self.companions.kept()
-        self.set_timer()  # what was left to remove goes now
+        self.set_timer()  # pending removals continue now
 
     def _write_stream(self) -> None:
         """Write pending messages to the operating system, unless the stream's files have failed."""
@@ -342,9 +342,7 @@ class HostedStream:
             self.engine.syncer.lift_fence(files, self.engine.turn.monotonic_ns)
 
     def report_disk_error(self, error: StoreError) -> None:
-        """Log that the stream or one of its consumers cannot read or write; the same error is
-        logged once.
-        """
+        """Log that the stream or a consumer cannot read or write; the same error is logged once."""
         if (text := str(error)) != self._reported_disk_error:
             self._reported_disk_error = text
             self.engine.log.error(f"JetStream stream '{self.tenant.name} > {self.name}': {text}")
@@ -412,9 +410,7 @@ class HostedStream:
             consumer.delivery.detach(self.removals)
 
     def interest_changed(self) -> None:
-        """Called when a consumer is deleted or wants less: remove what is no longer needed, in
-        steps.
-        """
+        """Remove, in steps, what a deleted or narrowed consumer no longer needs."""
         if self.config.retention is RetentionPolicy.INTEREST:
             self._begin_sweep()
 
@@ -438,17 +434,13 @@ class HostedStream:
         follower.retention_changed(self.retention)
 
     def _share_work(self) -> None:
-        """Update whether messages are copied: a copied message is needed, even if a consumer has
-        taken it.
-        """
+        """Update whether messages are copied: followers need messages that consumers have taken."""
         if self.retention is not None:
             copiers = len(self.followers) + self.consumer_configs.server_count
             self.retention.is_copied = copiers > 0
 
     def remove_follower(self, follower: StreamFollower, *, for_good: bool) -> None:
-        """Remove a follower; with `for_good`, messages that only it needed are removed too, in
-        steps.
-        """
+        """Remove a follower; `for_good`: messages that only it needed are removed too, in steps."""
         self.followers.pop(follower, None)
         self.demand.remove(follower)
         self.engine.consumer_hosts.pop(follower, None)
@@ -464,7 +456,7 @@ class HostedStream:
         acknowledgement without its removal. No consumer would ever take such a message. A consumer
         that cannot be opened may need any of them.
         """
-        # What was read of the files to get here is not needed any more.
+        # The pages read while the stream was opened are not needed any more.
         self.stream.store.forget_pages()
         if self.retention is None or not self.consumers or self.consumer_problems:
             return
@@ -482,9 +474,7 @@ class HostedStream:
         return self.demand.has_takers(subject)
 
     def before_purge(self) -> None:
-        """Have consumers process pending removals, which were not caused by the purge that
-        follows.
-        """
+        """Have consumers process pending removals, which the following purge did not cause."""
         for consumer in self.consumers.values():
             consumer.take_removals()
 
@@ -538,9 +528,7 @@ class HostedStream:
 
     @property
     def usage(self) -> Usage:
-        """The bytes that the stream uses and reserves, including those stored beside its
-        messages.
-        """
+        """The bytes that the stream uses and reserves, including those beside its messages."""
         return stream_usage(self.config, self.stream.store.bytes + self.share.kept_bytes)
 
     def keep(self, what: Hashable, size: int) -> None:

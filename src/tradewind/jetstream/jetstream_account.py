@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UNLIMITED: Final = -1
 # The tier of every stream: there is one replica of each.
 TIER: Final = "R1"
-# What the official server shows beside tiers.
+# The values that the official server shows beside tiers.
 NO_LIMITS: Final = JetStreamAccountLimits(
     max_memory=0,
     max_storage=0,
@@ -80,7 +80,7 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
     # The configurations of its streams, and of those that are being created.
     configs: dict[str, StreamConfig] = msgspec.field(default_factory=dict)
     owners: SubjectTree[str] = msgspec.field(default_factory=SubjectTree)
-    # Who takes from a stream of this name, whether it is there or not.
+    # The followers of streams by name, whether these exist or not.
     followers: dict[str, dict[StreamFollower, None]] = msgspec.field(default_factory=dict)
     # Changes of several streams and consumers together; None: there was none so far.
     transactions: Transactions | None = None

@@ -30,7 +30,7 @@ class Wait(Enum):
 
 
 _Result = TypeVar("_Result")
-# What a worker is to call; it touches nothing that the loop may change meanwhile.
+# A call for a worker, which touches nothing that the loop may change meanwhile.
 Work = Callable[[], object]
 Steps = Generator[Work | Creation | Wait, None, _Result]
 # After this time the tasks that have not begun let the loop do something else first.

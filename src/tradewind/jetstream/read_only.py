@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.lanes import Steps
 
 REASON: Final = "the server serves its store without changes (read_only in the jetstream block)"
-# What changes nothing, or only a consumer in memory.
+# Requests that change nothing, or only a consumer in memory.
 ANSWERED: Final = frozenset(
     {
         "account_info",

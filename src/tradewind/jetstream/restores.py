@@ -341,7 +341,7 @@ class RunningRestore:
                 if number % CONSUMERS_PER_STEP == 0:
                     yield let_others_go_first
         finally:
-            # Also if one of them fails: nothing else ends it.
+            # Even if one of them fails: nothing else ends the restore.
             if closed is not None:
                 closed.end()
                 if hosted.is_attached:
@@ -418,6 +418,6 @@ def _move(
         if not stored.meta.config.get("mem_storage"):
             staging.create_consumer(stored.meta, stored.state, now_ns)
     if folder.chain_settings(staging.read_meta()) is not None:
-        # It begins here: an empty folder says that none is missing.
+        # The chain begins here: an empty folder shows that no entry is missing.
         staging.disk.make_directory(f"{staging.path}/{CHAIN_FOLDER}", sync=True)
     staging.move_to(folder)

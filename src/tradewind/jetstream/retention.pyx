@@ -131,7 +131,7 @@ cdef class Retention(DoneListener):
                 consumer = members[place]
                 if consumer is not without \
                         and (<Taker?>consumer).part.needs_message(seq, subject_id):
-                    # This one is asked first the next time: until it is done, no other need be asked.
+                    # Asked first the next time: until it is done, no other need be asked.
                     lane.start = place - 1
                     return True
         return False

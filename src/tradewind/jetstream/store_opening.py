@@ -102,7 +102,7 @@ def recover_account(
     try:
         folders = root.folders(tenant.name)
         has_templates = root.has_templates(tenant.name)
-        # What a journal says is stored again under its sequences: they must not be taken.
+        # Journaled messages are stored again under their sequences, which must not be taken.
         has_journal = _has_journal(root, tenant.name)
         units = replace(BATCHES, ends_at_hole=has_journal)
         tenant.problems.pop(label, None)
@@ -137,7 +137,7 @@ def recover_account(
             engine.log.error(f"JetStream cannot open stream {place}: {reason}")
     if has_journal and tenant.transactions is None:
         _repeat_transactions(engine, tenant)
-    # Whoever copies a stream needs messages of it, too, and may have been opened after it.
+    # Streams that copy this one need its messages too, and may have been opened after it.
     for hosted in opened:
         freeze(hosted) if engine.is_read_only else hosted.recovered()
     if not engine.is_read_only:

@@ -25,10 +25,10 @@ Result = TypeVar("Result")
 
 
 class AsyncDisasterRecovery:
-    """The same as `DisasterRecovery`, with connections of `tradewind.connect`. Make it in the loop.
+    """`DisasterRecovery` for connections of `tradewind.connect`. Create it in the loop.
 
-    `say` and `progress` are called in the loop. A call that is cancelled continues in its thread
-    until its step ends or fails, as the connections do; its journal says where it is.
+    `say` and `progress` are called in the loop. A cancelled call continues in its thread until its
+    step ends or fails, as the connections do; its journal records where it is.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class AsyncDisasterRecovery:
         )
 
     async def status(self, stream: str) -> StreamStatus:
-        """How well a stream is protected."""
+        """Report how well a stream is protected."""
         return await asyncio.to_thread(self._recovery.status, stream)
 
     async def record(self, stream: str) -> StreamStatus:

@@ -1,7 +1,7 @@
 """The steps of a failover: from the side that takes the messages (giver) to its mirror (taker).
 
 Owns their order and actions. Every step first inspects the servers and does what is missing, so it
-can be repeated after an interruption at any point. `failback` adds the steps before and behind.
+can be repeated after an interruption at any point. `failback` adds the steps before and after.
 
     FOLLOW           publishers and consumers work as before
     FREEZE           the giver's subjects are parked and its consumers paused: publishers are
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamConfig, StreamInfo
     from tradewind.sync import Connection
 
-# A mirror that is so far behind at most is worth a pause.
+# A mirror whose lag is at most this is worth a pause.
 NEAR_MESSAGES: Final = 1000
 WAIT_SECONDS: Final = 600.0
 ACK_SECONDS: Final = 30.0
@@ -56,7 +56,7 @@ Say = Callable[[str], None]
 
 
 class ChangeOver:
-    """Changes one stream over, or back. `say` is told what happens."""
+    """Changes one stream over, or back. `say` is called with each step."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ChangeOver:
 
     @property
     def origin(self) -> StreamSide:
-        """The side that is the origin when nothing is wrong."""
+        """The side that is the origin in normal operation."""
         if self._origin is None:
             raise RecoveryError(
                 f"stream {self.journal.stream}: this needs the origin: --origin CONTEXT or URL"
@@ -89,16 +89,16 @@ class ChangeOver:
 
     @property
     def giver(self) -> StreamSide:
-        """Who takes the messages before the change."""
+        """The side that takes the messages before the change."""
         return self.standby if self.journal.kind is RecoveryKind.FAILBACK else self.origin
 
     @property
     def taker(self) -> StreamSide:
-        """Who takes the messages after it."""
+        """The side that takes the messages after the change."""
         return self.origin if self.journal.kind is RecoveryKind.FAILBACK else self.standby
 
     def actions(self) -> dict[RecoveryStep, Callable[[], None]]:
-        """What is done in each step."""
+        """The action of each step."""
         return {
             RecoveryStep.FOLLOW: self._follow,
             RecoveryStep.FREEZE: self._freeze,
@@ -110,7 +110,7 @@ class ChangeOver:
         }
 
     def run(self) -> None:
-        """Do what is left."""
+        """Carry out the remaining steps."""
         journal, actions = self.journal, self.actions()
         while not journal.is_done:
             assert journal.step is not None
@@ -120,11 +120,11 @@ class ChangeOver:
             self.save()
 
     def save(self) -> None:
-        """The journal is on disk when this returns."""
+        """Write the journal to disk."""
         save_journal(self.path, self.journal)
 
     def roll_back(self) -> None:
-        """The giver takes messages again, as before its freeze; refused once the taker does."""
+        """Let the giver take messages again, as before its freeze; refused once the taker does."""
         journal = self.journal
         if journal.kind is RecoveryKind.LOST:
             self._roll_back_detached()
@@ -141,7 +141,9 @@ class ChangeOver:
         self.say(f"{journal.stream} accepts messages as before")
 
     def _forget_taker(self) -> None:
-        """Refused if it takes messages already; else its consumers of this change go."""
+        """Remove the taker's consumers of this change; refused if the taker takes messages
+        already.
+        """
         journal, taker = self.journal, self.taker
         info = taker.find()
         is_promoted = info is not None and info.config.mirror is None
@@ -176,7 +178,9 @@ class ChangeOver:
         self.journal.verified_seq = last
 
     def _write_down(self) -> None:
-        """If this machine and its journal are lost too, the standby knows enough to continue."""
+        """Record the change at the standby, which can then continue even if this machine and its
+        journal are lost too.
+        """
         if self.journal.kind is not RecoveryKind.FAILOVER:
             return
         info = self.giver.info()
@@ -207,7 +211,7 @@ class ChangeOver:
 
     def _transfer(self) -> None:
         giver = self.giver
-        # What was published right before the freeze may still be on its way to the disk.
+        # Messages published right before the freeze may still be on their way to the disk.
         wait_readable(giver.connection, giver.stream, self.journal.frozen_seq)
         self._wait_for_mirror(0, "the mirror did not receive the last messages")
         state = self.taker.info().state
@@ -260,7 +264,7 @@ class ChangeOver:
 
     def _recall(self, info: StreamInfo) -> None:
         """Take configuration and consumers of the lost origin from the records. A standby that has
-        just given its messages back has its consumers still, paused, and keeps them.
+        just given its messages back still has its consumers, paused, and keeps them.
         """
         journal = self.journal
         records = Records(self.standby.connection)
@@ -284,14 +288,16 @@ class ChangeOver:
         journal.paused = [each.name for each in known if _is_paused(each.config, now_ns)]
 
     def _place_consumers(self) -> None:
-        """They stay paused until the taker takes messages: before that it may be rolled back."""
+        """Create the consumers at the taker. They stay paused until it takes messages: before that
+        it may be rolled back.
+        """
         journal = self.journal
         if journal.keeps_consumers:
             return
         wanted = {each.name: each for each in journal.consumers}
         if journal.kind is not RecoveryKind.LOST:
             for now in map(known_consumer, self.giver.durables()):
-                # What was acknowledged during the pause need not come again.
+                # Messages acknowledged during the pause need not be redelivered.
                 known = wanted.setdefault(now.name, now)
                 known.floor = max(known.floor, now.floor)
             journal.consumers = list(wanted.values())
@@ -317,7 +323,7 @@ class ChangeOver:
         return parked_subject(self.journal.stream, self.journal.id)
 
     def _new_metadata(self, info: StreamInfo) -> dict[str, str]:
-        """A standby that was promoted has a mark; an origin that is one again has none."""
+        """The metadata of the promoted side: a standby gets a mark, an origin loses its mark."""
         journal = self.journal
         if journal.kind is RecoveryKind.FAILBACK:
             return marked(info.config.metadata, None)
@@ -351,7 +357,7 @@ class ChangeOver:
         if info.config.mirror is None:
             raise RecoveryError(f"stream {self.journal.stream} is no longer a mirror")
         error = info.mirror.error if info.mirror is not None else None
-        # It may pass, as while the servers connect; said if the time is over.
+        # The problem may pass, as while the servers connect; reported after the time limit.
         self._problem = "" if error is None else error.description
         last = self.giver.info().state.last_seq
         if info.state.last_seq > last:
@@ -372,8 +378,8 @@ def give_back(giver: StreamSide, journal: RecoveryJournal) -> None:
 
 
 def lost_problem(config: StreamConfig, mark: RecoveryMark | None) -> str:
-    """Why a standby cannot continue without its origin; empty if it can: it is a mirror, or was
-    about to be one again when the origin was lost.
+    """The reason why a standby cannot continue without its origin; empty if it can: it is a mirror,
+    or was about to be one again when the origin was lost.
     """
     if config.mirror is None and mark is not None and mark.role is Role.PARKED and mark.mirror:
         return ""

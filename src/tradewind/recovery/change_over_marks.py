@@ -1,7 +1,8 @@
 """The mark of a change-over, in the metadata of a stream.
 
 Owns its form. A mark is written in the same update that takes or gives the subjects, so that the
-two never disagree, and everybody who looks at the stream sees it. It never contacts a server.
+two never disagree, and every reader of the stream's configuration sees it. It never contacts a
+server.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PARKED: Final = "tradewind.recovery.parked.{}.{}"
 
 
 class Role(StrEnum):
-    """What a change-over has made of a stream."""
+    """The state of a stream after a change-over."""
 
     PARKED = "parked"  # takes no messages: it gave them to the other side, or is about to
     DETACHED = "detached"  # was a mirror of a lost origin, and takes no messages yet
@@ -28,8 +29,8 @@ class Role(StrEnum):
 
 
 class RecoveryMark(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`last_seq` is what the mirror had when it was promoted: both sides share a history up to
-    there. `mirror` is how it mirrored its origin.
+    """The mark; `last_seq` is the last sequence of the mirror when it was promoted: both sides
+    share a history up to there. `mirror` is how it mirrored its origin.
     """
 
     id: str
@@ -55,11 +56,11 @@ def read_mark(config: StreamConfig) -> RecoveryMark | None:
 
 
 def marked(metadata: Mapping[str, str], mark: RecoveryMark | None) -> dict[str, str]:
-    """Metadata with this mark, or without any."""
+    """The metadata with this mark, or without any."""
     rest = {key: value for key, value in metadata.items() if key != MARK}
     return rest if mark is None else {**rest, MARK: msgspec.json.encode(mark).decode()}
 
 
 def parked_subject(stream: str, change: str) -> str:
-    """What a stream stores that must not take messages: nobody publishes there."""
+    """The subject of a stream that must not take messages, which has no publishers."""
     return PARKED.format(stream, change)

@@ -29,7 +29,8 @@ RANGE_MESSAGES: Final = 10_000
 MESSAGE_SECONDS: Final = 60.0
 # Messages taken at once from what has arrived.
 TAKEN_MAX: Final = 256
-# This many sequences of a range are named, and after this many ranges that differ nobody reads on.
+# This many sequences of a range are named, and after this many ranges that differ the rest is not
+# read.
 NAMED_MAX: Final = 20
 DIFFERENCES_MAX: Final = 100
 
@@ -38,7 +39,7 @@ Missing = Callable[[list[int]], None]
 
 
 class RangeHash(msgspec.Struct, frozen=True):
-    """Some messages of a stream that follow each other."""
+    """The hash of some consecutive messages of a stream."""
 
     first_seq: int
     last_seq: int
@@ -47,12 +48,12 @@ class RangeHash(msgspec.Struct, frozen=True):
 
     @property
     def index(self) -> int:
-        """Which range of sequences this is."""
+        """The number of this range of sequences."""
         return self.first_seq // RANGE_MESSAGES
 
 
 class RangeDifference(msgspec.Struct, frozen=True):
-    """A range that is not the same. The lists name the first sequences, the counts are of all."""
+    """A range that differs. The lists name the first sequences, the counts are of all."""
 
     first_seq: int
     last_seq: int
@@ -65,8 +66,8 @@ class RangeDifference(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct):
-    """What two streams have in common. A mirror does not follow deletions, so messages that only
-    the standby has were removed at the origin; messages that only the origin has are missing.
+    """The comparison of two streams. A mirror does not follow deletions, so messages that only the
+    standby has were removed at the origin; messages that only the origin has are missing.
     """
 
     first_seq: int
@@ -76,21 +77,21 @@ class Comparison(msgspec.Struct):
     only_origin: int = 0
     only_standby: int = 0
     changed: int = 0
-    is_complete: bool = True  # False if so much differs that nobody has read on
+    is_complete: bool = True  # False if the rest was not read, because so much differs
     differences: list[RangeDifference] = []
 
     @property
     def is_same(self) -> bool:
-        """Both have the same messages."""
+        """Whether both have the same messages."""
         return self.is_complete and not self.differences
 
     @property
     def is_covered(self) -> bool:
-        """The standby has everything that the origin has."""
+        """Whether the standby has everything that the origin has."""
         return self.is_complete and not self.only_origin and not self.changed
 
     def describe(self) -> list[str]:
-        """What differs, a line for each range."""
+        """Describe the differences, a line for each range."""
         lines = [_describe(each) for each in self.differences]
         if not self.is_complete:
             lines.append(f"{DIFFERENCES_MAX} ranges differ; what follows was not compared")
@@ -107,8 +108,8 @@ def compare(
     progress: Progress = lambda _seq: None,
     missing: Missing = lambda _seqs: None,
 ) -> Comparison:
-    """Both streams between two sequences. `progress` is told the sequence that was reached at the
-    origin, `missing` all sequences of a range that only the origin has.
+    """Compare both streams between two sequences. `progress` is called with the sequence that was
+    reached at the origin, `missing` with all sequences of a range that only the origin has.
     """
     found = Comparison(first_seq, last_seq)
     for side in (origin, standby):
@@ -116,7 +117,7 @@ def compare(
     with (
         closing(hashes(origin, stream, last_seq, progress, first_seq)) as ours,
         closing(hashes(standby, stream, last_seq, lambda _seq: None, first_seq)) as theirs,
-        # The last one, so that nobody reads any more when the others are closed.
+        # The last one, so that nothing reads any more when the others are closed.
         ThreadPoolExecutor(2) as pool,
     ):
         one, other = pool.map(_next, (ours, theirs))
@@ -144,8 +145,8 @@ def hashes(
     progress: Progress,
     first_seq: int = 1,
 ) -> Generator[RangeHash]:
-    """All messages of a stream between two sequences, range by range. Ranges end where the
-    sequences say, so both sides cut alike whatever was deleted.
+    """Hash the messages of a stream between two sequences, range by range. Ranges end at fixed
+    sequences, so both sides divide alike whatever was deleted.
     """
     digest, first, count, last = hashlib.sha256(), 0, 0, 0
     for message in messages_between(connection, stream, first_seq, last_seq):
@@ -190,7 +191,7 @@ def messages_between(
 
 
 def next_message(connection: Connection, stream: str, seq: int) -> StoredMsg | None:
-    """The first message at a sequence or behind it; None if there is none."""
+    """The first message at or after a sequence; None if there is none."""
     streams = connection.jetstream_manager().streams
     try:
         return streams.get_message(stream, seq=max(seq, 1), next_by_subject=">")
@@ -199,8 +200,8 @@ def next_message(connection: Connection, stream: str, seq: int) -> StoredMsg | N
 
 
 def wait_readable(connection: Connection, stream: str, last_seq: int) -> None:
-    """Wait until a stream gives out what it has up to a sequence: what it has not synced counts in
-    its state, and cannot be read yet.
+    """Wait until a stream can be read up to a sequence: unsynced messages count in its state, but
+    cannot be read yet.
     """
     streams = connection.jetstream_manager().streams
 
@@ -287,7 +288,7 @@ def _describe(each: RangeDifference) -> str:
 
 
 def _named(seqs: list[int], count: int) -> str:
-    """Sequences, neighbours as a range."""
+    """Format sequences, with neighbours as a range."""
     runs: list[list[int]] = []
     for seq in seqs:
         if runs and runs[-1][1] == seq - 1:
@@ -299,7 +300,7 @@ def _named(seqs: list[int], count: int) -> str:
 
 
 def _add(digest: hashlib._Hash, message: Msg, seq: int) -> None:
-    """Every part with its length, so that nothing can move from one to the next."""
+    """Add every part with its length, so that nothing can move from one to the next."""
     fields = [part for field in message.headers.fields() for part in field]
     parts = [message.subject, str(seq), str(message.metadata.timestamp_ns), *fields]
     encoded = [part.encode("utf-8", "surrogateescape") for part in parts]

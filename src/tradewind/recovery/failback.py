@@ -1,8 +1,8 @@
-"""The steps of a failback that come before and behind the change-over.
+"""The steps of a failback before and after the change-over.
 
 Owns making the old origin a mirror without losing what only it has, and making the standby a mirror
 again. It deletes a copy of the stream only if that takes no messages, was compared with the other
-side, and what the other side lacks is in a file.
+side, and the messages that the other side lacks are in a file.
 
     FENCE      the old origin takes no more messages
     SAVE       its messages that the standby does not have are written to a file; the history that
@@ -41,7 +41,7 @@ class Failback(ChangeOver):
     """Makes the old origin the origin again."""
 
     def actions(self) -> dict[RecoveryStep, Callable[[], None]]:
-        """What is done in each step."""
+        """The action of each step."""
         return {
             **super().actions(),
             RecoveryStep.FENCE: self._fence,
@@ -66,8 +66,9 @@ class Failback(ChangeOver):
         journal.fenced_seq = origin.info().state.last_seq
 
     def _save_extra(self) -> None:
-        """Compared is what both may have; a message that the standby has removed since is saved
-        too, unless it is older than all that the standby has.
+        """Compare the messages that both may have, and save those that only the origin has; a
+        message that the standby has removed since is saved too, unless it is older than all that
+        the standby has.
         """
         journal = self.journal
         info = self.origin.find()
@@ -142,7 +143,7 @@ class Failback(ChangeOver):
     def _remirror(self) -> None:
         journal, standby = self.journal, self.standby
         info, origin_info = standby.find(), self.origin.info()
-        # What was recorded before is of another time, and maybe of another history.
+        # Earlier records are of another time, and maybe of another history.
         records = Records(standby.connection)
         records.record(self.origin, origin_info, journal.origin, time.time_ns())
         if info is not None and info.config.mirror is not None:
@@ -154,7 +155,9 @@ class Failback(ChangeOver):
     # ------------------------------------------------------------------ details
 
     def _delete(self, side: StreamSide, info: StreamInfo, last_seq: int, name: str) -> None:
-        """Only what this failback has fenced, and nobody has written to since."""
+        """Delete a stream, only if this failback has fenced it and nothing was written to it
+        since.
+        """
         mark = read_mark(info.config)
         is_ours = mark is not None and mark.id == self.journal.id and mark.role is Role.PARKED
         if not is_ours or info.state.last_seq != last_seq:
@@ -166,7 +169,9 @@ class Failback(ChangeOver):
         side.streams.delete(self.journal.stream)
 
     def _recorded_config(self) -> dict[str, Any]:
-        """Of an origin whose disk was lost; if nobody has recorded it, that of the standby."""
+        """The configuration of an origin whose disk was lost; if it was not recorded, that of the
+        standby.
+        """
         record = Records(self.standby.connection).stream(self.journal.stream)
         if record is not None:
             return record.config
@@ -176,6 +181,8 @@ class Failback(ChangeOver):
     def _make_mirror(
         self, side: StreamSide, config: dict[str, Any], mirror: dict[str, Any]
     ) -> None:
-        """With the settings that this side had, as far as a mirror may have them."""
+        """Create a mirror with the settings that this side had, as far as a mirror may have
+        them.
+        """
         metadata = marked(own_metadata(config.get("metadata", {})), None)
         side.streams.add(mirror_config(config, mirror, metadata=metadata))

@@ -1,4 +1,4 @@
-"""How well a stream is protected: what would be lost now, and what stands in the way of a failover.
+"""How well a stream is protected: what would be lost now, and what prevents a failover.
 
 Owns looking at both sides and judging what is there. It never changes anything.
 """
@@ -44,7 +44,7 @@ _SHARED: Final = (
 
 
 class RecoveryState(StrEnum):
-    """What a stream and its mirror are to each other."""
+    """The relation of a stream and its mirror."""
 
     PROTECTED = "protected"  # the standby follows the origin
     UNPROTECTED = "unprotected"  # something is wrong: see the problems
@@ -55,7 +55,7 @@ class RecoveryState(StrEnum):
 
 
 class ConsumerProtection(msgspec.Struct, kw_only=True):
-    """A consumer of the origin and what the standby knows of it; None if it knows nothing."""
+    """A consumer of the origin and its recorded state at the standby; None if there is none."""
 
     name: str
     floor: int
@@ -64,11 +64,11 @@ class ConsumerProtection(msgspec.Struct, kw_only=True):
 
 
 class StreamStatus(msgspec.Struct, kw_only=True):
-    """A stream at both sides.
+    """The status of a stream at both sides.
 
     `rpo_ns` is the age of the oldest message that the standby does not have, 0 if it has all, None
-    if nobody knows because the origin does not answer. `last_seen_ns` is how long ago the standby
-    last heard of the origin, None if never. `problems` stand in the way of a failover.
+    if it is unknown because the origin does not answer. `last_seen_ns` is how long ago the standby
+    last heard of the origin, None if never. `problems` prevent a failover.
     """
 
     stream: str
@@ -95,8 +95,8 @@ class StreamStatus(msgspec.Struct, kw_only=True):
 
 
 def look(origin: Connection | None, standby: Connection, stream: str) -> StreamStatus:
-    """Both sides as they are now. The standby is asked first, so that what is said to be missing
-    may be there meanwhile, and never the other way round.
+    """Inspect both sides as they are now. The standby is inspected first, so that a message
+    reported as missing may have arrived meanwhile, and never the other way round.
     """
     status = StreamStatus(stream=stream)
     there = StreamSide(standby, stream)
@@ -129,7 +129,9 @@ def look(origin: Connection | None, standby: Connection, stream: str) -> StreamS
 
 
 def mirror_problem(config: StreamConfig) -> str:
-    """Why a stream is not a full mirror of the stream of its name; empty if it is one."""
+    """The reason why a stream is not a full mirror of the stream of its name; empty if it is
+    one.
+    """
     mirror = config.mirror
     if mirror is None:
         return "the standby is not a mirror"
@@ -183,7 +185,7 @@ def _judge_origin(status: StreamStatus, info: StreamInfo) -> None:
 def _measure_lag(
     status: StreamStatus, origin: StreamSide, origin_info: StreamInfo, info: StreamInfo
 ) -> None:
-    """Sequences of removed messages do not count as lost."""
+    """Measure the lag; sequences of removed messages do not count as lost."""
     standby_last = info.state.last_seq
     if standby_last > origin_info.state.last_seq:
         if info.config.mirror is not None:
@@ -274,7 +276,7 @@ def _mark_of(info: StreamInfo | None) -> RecoveryMark | None:
 
 
 def _plain(value: Any) -> Any:
-    """Servers write no limit as 0 or as -1."""
+    """The same value for no limit, which servers write as 0 or as -1."""
     return -1 if value in (0, None) and not isinstance(value, bool) else value
 
 

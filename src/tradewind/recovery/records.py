@@ -1,8 +1,8 @@
-"""What the standby must know about an origin that may be lost: its configuration and consumers.
+"""The records at the standby about an origin that may be lost: its configuration and consumers.
 
 Owns the stream `TRADEWIND_RECOVERY` at the standby, one message per stream and one per consumer,
-written only when they have changed. A record is as old as the last `record`: what a consumer has
-acknowledged since is delivered again after the loss of the origin.
+written only when they have changed. A record is as old as the last `record`: messages that a
+consumer has acknowledged since are delivered again after the loss of the origin.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AnyRecord = TypeVar("AnyRecord", bound=msgspec.Struct)
 
 
 class StreamRecord(msgspec.Struct, kw_only=True):
-    """An origin as it was last seen. `seen_ns` is by the clock of whoever has looked."""
+    """An origin as it was last seen. `seen_ns` is by the clock of the observer."""
 
     stream: str
     origin: str
@@ -44,7 +44,7 @@ class Records:
 
     def __init__(self, standby: Connection) -> None:
         self._standby = standby
-        # What was written or read last, so that what has not changed is not written again.
+        # The records last written or read, so that unchanged ones are not written again.
         self._consumers: dict[str, dict[str, KnownConsumer]] = {}
 
     @property
@@ -52,7 +52,7 @@ class Records:
         return self._standby.jetstream_manager().streams
 
     def record(self, origin: StreamSide, info: StreamInfo, place: str, now_ns: int) -> None:
-        """Write down the configuration of a stream and the positions of its consumers."""
+        """Record the configuration of a stream and the positions of its consumers."""
         stream = origin.stream
         if stream not in self._consumers:
             self._make()
@@ -78,7 +78,7 @@ class Records:
         js.publish(_STREAM.format(stream), msgspec.json.encode(record))
 
     def stream(self, stream: str) -> StreamRecord | None:
-        """What is known of a stream; None if nobody has recorded it."""
+        """The record of a stream; None if there is none."""
         try:
             found = self._streams.get_message(RECORDS, last_by_subject=_STREAM.format(stream))
         except (StreamNotFoundError, NoMessageFoundError):
@@ -86,7 +86,7 @@ class Records:
         return _decode(found.data, StreamRecord)
 
     def consumers(self, stream: str) -> dict[str, KnownConsumer]:
-        """What is known of the consumers of a stream, by name."""
+        """The records of a stream's consumers, by name."""
         return {each.name: each for each in self._consumer_records(stream)}
 
     def _consumer_records(self, stream: str) -> Iterator[KnownConsumer]:

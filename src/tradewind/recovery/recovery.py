@@ -1,7 +1,7 @@
 """Disaster recovery for programs without an event loop.
 
-Owns what may begin when: the checks before a failover or failback, and the journals. The steps are
-in `change` and `failback`.
+Owns the checks before a failover or failback, and the journals. The steps are in `change` and
+`failback`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class DisasterRecovery:
     ...         recovery.failover("ORDERS", Path("ORDERS.failover.json"))
 
     `origin` is None if it is lost. The places are names or addresses without logins, for journals
-    and records. `say` is told each step. `wait_seconds` is how long a mirror may take to catch up,
-    `ack_seconds` how long consumers may take to acknowledge what they work on.
+    and records. `say` is called with each step. `wait_seconds` is how long a mirror may take to
+    catch up, `ack_seconds` how long consumers may take to acknowledge what they work on.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class DisasterRecovery:
         self._records = Records(standby)
 
     def status(self, stream: str) -> StreamStatus:
-        """How well a stream is protected."""
+        """Report how well a stream is protected."""
         return look(self._origin, self._standby, stream)
 
     def record(self, stream: str) -> StreamStatus:
-        """Have the standby know the configuration and consumers of the origin, in case that is
-        lost; the status behind that. Only an origin that the standby mirrors is recorded.
+        """Record the configuration and consumers of the origin at the standby, in case the origin
+        is lost; returns the status afterwards. Only an origin that the standby mirrors is recorded.
         """
         if self._origin is not None:
             side = StreamSide(self._origin, stream)
@@ -118,7 +118,7 @@ class DisasterRecovery:
     def plan_failover(
         self, stream: str, *, is_lost: bool = False, subjects: Collection[str] = ()
     ) -> RecoveryJournal:
-        """A journal for a failover that could begin now; RecoveryError with what stands in its way.
+        """Plan a failover that could begin now; RecoveryError with the reasons if it cannot.
 
         `subjects` are needed if the origin is lost and was never recorded.
         """
@@ -142,10 +142,10 @@ class DisasterRecovery:
         return journal
 
     def plan_failback(self, stream: str, *, standby_api: str, folder: Path) -> RecoveryJournal:
-        """A journal for a failback that could begin now; RecoveryError with what stands in its way.
+        """Plan a failback that could begin now; RecoveryError with the reasons if it cannot.
 
         `standby_api` is the API of the standby as the origin sees it, such as `$JS.standby.API`.
-        What only the origin has will be saved in `folder`.
+        Messages that only the origin has will be saved in `folder`.
         """
         if not standby_api:
             raise RecoveryError(
@@ -177,7 +177,7 @@ class DisasterRecovery:
         )
 
     def extra_messages(self, journal: RecoveryJournal) -> int:
-        """How many messages the old origin of a failback has taken that the standby never got;
+        """Count the messages that the old origin of a failback has taken and the standby never got;
         removed ones between them count too.
         """
         assert self._origin is not None
@@ -196,20 +196,20 @@ class DisasterRecovery:
     ) -> RecoveryJournal:
         """Have the standby take the messages of a stream, with its consumers.
 
-        `path` is where the journal goes: `resume` continues with it if this is interrupted.
+        `path` is the file for the journal: `resume` continues with it if this is interrupted.
         """
         journal = self.plan_failover(stream, is_lost=is_lost, subjects=subjects)
         return self.begin(journal, path)
 
     def failback(self, stream: str, path: Path, *, standby_api: str) -> RecoveryJournal:
         """Have the old origin take the messages of a stream again, with its consumers, and the
-        standby mirror it. What only the origin has is saved in a file beside the journal.
+        standby mirror it. Messages that only the origin has are saved in a file beside the journal.
         """
         journal = self.plan_failback(stream, standby_api=standby_api, folder=path.parent)
         return self.begin(journal, path)
 
     def begin(self, journal: RecoveryJournal, path: Path) -> RecoveryJournal:
-        """Carry out what was planned."""
+        """Carry out a plan."""
         if not may_begin(path):
             raise RecoveryError(
                 f"{path} already exists",
@@ -221,7 +221,7 @@ class DisasterRecovery:
         return journal
 
     def resume(self, path: Path) -> RecoveryJournal:
-        """Go on with a failover or failback that was interrupted."""
+        """Continue a failover or failback that was interrupted."""
         journal = load_recovery(path)
         self._change(journal, path).run()
         return journal
@@ -262,7 +262,9 @@ class DisasterRecovery:
         return info
 
     def _check_lost(self, journal: RecoveryJournal) -> None:
-        """An origin that answers is not lost: its messages would be thrown away."""
+        """RecoveryError if the origin answers: it is not lost, and its messages would be thrown
+        away.
+        """
         stream = journal.stream
         if self._origin is not None:
             try:
@@ -294,7 +296,9 @@ class DisasterRecovery:
         self._check_rivals(side, subjects, "standby")
 
     def _check_old_origin(self, stream: str, mark: RecoveryMark) -> None:
-        """It must be the stream that was mirrored, before anything is done to it."""
+        """RecoveryError unless the old origin is the stream that was mirrored; checked before any
+        change.
+        """
         assert self._origin is not None
         origin, standby = StreamSide(self._origin, stream), StreamSide(self._standby, stream)
         info = origin.find()
@@ -335,7 +339,7 @@ def release_origin(origin: Connection, path: Path) -> RecoveryJournal:
 
 
 def _is_untouched(info: StreamInfo) -> bool:
-    """Whether it is an origin that no change-over has parked or made a mirror."""
+    """Whether a stream is an origin that no change-over has parked or made a mirror."""
     return info.config.mirror is None and read_mark(info.config) is None
 
 

@@ -19,7 +19,7 @@ from tradewind.client.errors import (
 from tradewind.errors import TradewindError
 
 POLL_SECONDS: Final = 0.2
-# What a server that restarts and a cluster without a leader answer, and for how long that may be.
+# The errors of a restarting server and of a cluster without a leader, and how long they may last.
 AWAY: Final = (
     ClusterNotAvailableError,
     DisconnectedError,
@@ -39,8 +39,8 @@ class RecoveryError(TradewindError):
 
 
 def patiently(step: Callable[[], None], say: Callable[[str], None]) -> None:
-    """Begin a step anew while a server is away or a cluster elects a leader: publishers may be
-    waiting for its end.
+    """Run a step, and repeat it while a server is away or a cluster elects a leader: publishers may
+    be waiting for its end.
     """
     deadline = 0.0
     while True:
@@ -58,7 +58,7 @@ def patiently(step: Callable[[], None], say: Callable[[str], None]) -> None:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
-    """Look again and again; False when the time is over."""
+    """Check a condition repeatedly; False after the time limit."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

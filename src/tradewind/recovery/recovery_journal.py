@@ -1,7 +1,7 @@
 """The journal of a failover or failback: what is done, and what it changes.
 
 Owns the file and the order of the steps. It is written and synced before the next step begins, so
-that whatever is interrupted can be resumed or rolled back. It never contains a secret: logins come
+that an interrupted change can be resumed or rolled back. It never contains a secret: logins come
 from contexts.
 """
 
@@ -19,7 +19,7 @@ from tradewind.recovery.sides import KnownConsumer
 
 
 class RecoveryKind(StrEnum):
-    """What a journal is of."""
+    """The kind of change that a journal is for."""
 
     FAILOVER = "failover"  # the origin is alive: nothing is lost
     LOST = "lost"  # the origin is gone: the standby continues with what it has
@@ -27,13 +27,13 @@ class RecoveryKind(StrEnum):
 
 
 class RecoveryStep(StrEnum):
-    """The journal names the next one."""
+    """The steps; the journal names the next one."""
 
     FENCE = "fence"  # the old origin takes no more messages
     SAVE = "save"  # what only the old origin has is in a file
     REBUILD = "rebuild"  # the old origin is a mirror
     FOLLOW = "follow"  # the mirror catches up while everybody works
-    FREEZE = "freeze"  # nobody takes messages; the pause begins
+    FREEZE = "freeze"  # no side takes messages; the pause begins
     TRANSFER = "transfer"  # the mirror has everything
     VERIFY = "verify"  # both hold the same, message by message
     DETACH = "detach"  # the standby has left its lost origin; its last sequence is known
@@ -71,7 +71,7 @@ RECOVERY_STEPS: Final = {
 
 
 class RecoveryJournal(msgspec.Struct, kw_only=True):
-    """All that a failover or failback needs to know.
+    """The plan and the progress of a failover or failback.
 
     `giver` is the side that takes messages before the change, `taker` the one that does after it.
     """
@@ -85,7 +85,7 @@ class RecoveryJournal(msgspec.Struct, kw_only=True):
     config: dict[str, Any] = {}  # of the giver, before it was changed
     subjects: list[str] = []
     consumers: list[KnownConsumer] = []
-    paused: list[str] = []  # consumers that somebody had paused before
+    paused: list[str] = []  # consumers that were paused before
     verified_seq: int = 0  # up to which both were compared before the pause
     frozen_seq: int = 0  # last sequence of the giver
     last_seq: int = 0  # that the taker had when it took over
@@ -113,7 +113,7 @@ class RecoveryJournal(msgspec.Struct, kw_only=True):
 
     @property
     def steps(self) -> tuple[RecoveryStep, ...]:
-        """Those of this kind, in their order."""
+        """The steps of this kind, in order."""
         return RECOVERY_STEPS[self.kind]
 
     @property
@@ -122,12 +122,12 @@ class RecoveryJournal(msgspec.Struct, kw_only=True):
         return self.step is RecoveryStep.DONE
 
     def next_step(self) -> None:
-        """This step is done."""
+        """Mark the present step as done."""
         assert self.step is not None
         self.step = self.steps[self.steps.index(self.step) + 1]
 
     def has_begun(self, step: RecoveryStep) -> bool:
-        """Whether a step was done or may have been; never one that this kind does not have."""
+        """Whether a step was done or may have begun; never one that this kind does not have."""
         assert self.step is not None
         return step in self.steps and self.steps.index(self.step) >= self.steps.index(step)
 
@@ -141,7 +141,7 @@ def save_journal(path: Path, journal: msgspec.Struct) -> None:
 
 
 def load_journal(path: Path, kind: type[AnyJournal], what: str, hint: str) -> AnyJournal:
-    """RecoveryError if there is no such file, or if it is not a journal."""
+    """Read a journal; RecoveryError if there is no such file, or if it is not a journal."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def may_begin(path: Path) -> bool:
 
 
 def load_recovery(path: Path) -> RecoveryJournal:
-    """The journal of a failover or failback."""
+    """Read the journal of a failover or failback."""
     return load_journal(
         path,
         RecoveryJournal,

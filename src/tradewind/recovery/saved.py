@@ -30,7 +30,7 @@ _ONLY_ONCE: Final = ("nats-expected-", "nats-batch-", "nats-rollup")
 
 
 class SavedHead(msgspec.Struct, kw_only=True):
-    """The first line."""
+    """The first line of the file."""
 
     form: str
     stream: str
@@ -38,8 +38,8 @@ class SavedHead(msgspec.Struct, kw_only=True):
 
 
 class SavedMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message as the origin held it. `data` is base64 in the file. Where the bytes of subject or
-    headers are not UTF-8, each character stands for one of them, and `is_raw` says so.
+    """A message of the origin. `data` is base64 in the file. If the bytes of subject or headers are
+    not UTF-8, each character stands for one of them, and `is_raw` is set.
     """
 
     seq: int
@@ -51,7 +51,7 @@ class SavedMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, subject: str, seq: int, time_ns: int, headers: Headers, data: bytes) -> Self:
-        """From the parts that a message and a stored message have."""
+        """Create one from the common parts of a message and a stored message."""
         fields = list(headers.fields())
         texts = [subject, *(part for field in fields for part in field)]
         is_raw = not all(map(_is_plain, texts))
@@ -68,7 +68,7 @@ class SavedMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
     def texts(self) -> tuple[str, list[tuple[str, str]]]:
-        """Subject and headers as the client writes them."""
+        """The subject and headers as the client writes them."""
         if not self.is_raw:
             return self.subject, self.headers
         return _unraw(self.subject), [(_unraw(name), _unraw(value)) for name, value in self.headers]
@@ -88,14 +88,14 @@ class SavedFile:
         self.messages = 0
 
     def __enter__(self) -> Self:
-        # What an interrupted attempt has left is written again.
+        # The file of an interrupted attempt is written again.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._file = os.fdopen(os.open(self._aside, flags, 0o600), "wb")
         self._write(self._head)
         return self
 
     def add(self, message: SavedMessage) -> None:
-        """One more message."""
+        """Add a message."""
         self._write(message)
         self.messages += 1
 
@@ -116,7 +116,7 @@ class SavedFile:
 
 
 def read_saved(path: Path) -> Iterator[SavedMessage]:
-    """The messages of a file, one by one; RecoveryError if it is none."""
+    """Read the messages of a file, one by one; RecoveryError if the file is invalid."""
     _head(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -129,7 +129,7 @@ def read_saved(path: Path) -> Iterator[SavedMessage]:
 
 
 def publish_saved(connection: Connection, path: Path, stream: str = "") -> int:
-    """Store the messages of a file again, behind what the stream has; returns how many are new.
+    """Store the messages of a file again, after those of the stream; returns how many are new.
 
     A message keeps its id, or gets one, so that a second run within the duplicate window of the
     stream stores nothing twice. Its time is the present one: the old one is in the file.
@@ -151,7 +151,7 @@ def publish_saved(connection: Connection, path: Path, stream: str = "") -> int:
 
 
 def _head(path: Path) -> SavedHead:
-    """RecoveryError if the first line is not that of such a file."""
+    """Read the first line; RecoveryError if it is invalid."""
     try:
         with path.open("rb") as file:
             head = msgspec.json.decode(file.readline(), type=SavedHead)

@@ -1,8 +1,8 @@
-"""One stream at one server: who may write to it, and where its consumers stand.
+"""One stream at one server: who may write to it, and the positions of its consumers.
 
 Owns taking subjects away and giving them back, pausing and resuming consumers, and placing a
-consumer at a position. Every action first looks at what is there, so it can be repeated. It never
-decides when something is done, and it never deletes a stream that is not asked for by name.
+consumer at a position. Every action first inspects the server, so it can be repeated. It never
+decides when something is done, and it only deletes streams that are explicitly named.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from tradewind.sync import Connection
 
 PAUSE: Final = timedelta(days=3650)
-# One request each; a stream with more of them is told by the server when it is promoted.
+# One request each; for a stream with more of them the server reports conflicts when it is promoted.
 SUBJECTS_ASKED_MAX: Final = 100
 # Fields of a configuration that belong to a server, or that a mirror may not have.
 NOT_MIRRORED: Final = ("subjects", "mirror", "sources", "duplicate_window", "placement")
-# What a mirror may not have, and a stream that takes its place gets from the stream it replaces.
+# Settings that a mirror cannot have, and that its successor gets from the stream it replaces.
 GAINED: Final = (
     "duplicate_window",
     "allow_atomic",
@@ -55,7 +55,7 @@ class KnownConsumer(msgspec.Struct, kw_only=True):
 
 
 class StreamSide:
-    """A stream at the server of a connection."""
+    """A stream on the server of a connection."""
 
     def __init__(self, connection: Connection, stream: str) -> None:
         self.connection = connection
@@ -65,14 +65,14 @@ class StreamSide:
         self.consumers = manager.consumers
 
     def find(self) -> StreamInfo | None:
-        """Configuration and state; None if there is no such stream."""
+        """Get configuration and state; None if there is no such stream."""
         try:
             return self.streams.info(self.stream)
         except StreamNotFoundError:
             return None
 
     def info(self) -> StreamInfo:
-        """Configuration and state of a stream that must be there."""
+        """Get configuration and state of a stream that must exist."""
         return self.streams.info(self.stream)
 
     def rivals(self, subjects: Iterable[str]) -> dict[str, str]:
@@ -85,7 +85,7 @@ class StreamSide:
         return found
 
     def next_message(self, seq: int) -> StoredMsg | None:
-        """The first message at a sequence or behind it."""
+        """The first message at or after a sequence."""
         return next_message(self.connection, self.stream, seq)
 
     # ------------------------------------------------------------------ writers
@@ -96,9 +96,9 @@ class StreamSide:
         metadata: Mapping[str, str] | None = None,
         origin_config: Mapping[str, Any] | None = None,
     ) -> None:
-        """What the stream stores from now on; a mirror is one no more, and gets what a mirror may
-        not have from the configuration of its origin. All in one update, or nothing if it is so
-        already.
+        """Set the subjects that the stream stores; a mirror becomes an ordinary stream, and gets
+        the settings that a mirror cannot have from the configuration of its origin. All in one
+        update, or none if nothing changes.
         """
         config = self.info().config
         settings: dict[str, Any] = {}
@@ -121,11 +121,11 @@ class StreamSide:
         return self.consumers.list(self.stream).all()
 
     def durables(self) -> list[ConsumerInfo]:
-        """Those that outlive their readers; readers make the others anew by themselves."""
+        """The consumers that outlive their readers; readers recreate the others by themselves."""
         return [info for info in self.consumer_infos() if info.config.durable_name]
 
     def own_consumers(self, names: Collection[str], mark: str) -> list[str]:
-        """Those with one of these names that no change-over has placed here."""
+        """The consumers with one of these names that no change-over has placed here."""
         return [
             info.name
             for info in self.consumer_infos()
@@ -133,13 +133,13 @@ class StreamSide:
         ]
 
     def pause(self, but_not: Collection[str]) -> None:
-        """Stop deliveries, except of consumers that somebody else has paused."""
+        """Pause deliveries, except of consumers that were paused otherwise."""
         for info in self.consumer_infos():
             if info.name not in but_not and not info.paused:
                 self.consumers.pause(self.stream, info.name, PAUSE)
 
     def wait_for_acks(self, seconds: float) -> None:
-        """Whoever works on a message may still finish it; waits no longer than this."""
+        """Wait until clients have acknowledged their messages, but no longer than this."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if not any(info.num_ack_pending for info in self.consumer_infos()):
@@ -147,16 +147,16 @@ class StreamSide:
             time.sleep(POLL_SECONDS)
 
     def resume(self, but_not: Collection[str], only: Collection[str] | None = None) -> None:
-        """Deliver again, except by consumers that somebody else has paused."""
+        """Resume deliveries, except of consumers that were paused otherwise."""
         for info in self.consumer_infos():
             is_wanted = only is None or info.name in only
             if info.paused and is_wanted and info.name not in but_not:
                 self.consumers.resume(self.stream, info.name)
 
     def place(self, known: KnownConsumer, last_seq: int, mark: Mapping[str, str]) -> None:
-        """Make a consumer that is done up to its floor. `mark` is added to its metadata, and tells
-        whether one of this name is there already or is somebody else's. A stream that ends before
-        the floor will use those sequences again, so the floor is never behind its end.
+        """Create a consumer that is done up to its floor. `mark` is added to its metadata, and
+        identifies a consumer of this name that was placed before. A stream that ends before the
+        floor will reuse those sequences, so the floor is never after its end.
         """
         start = min(known.floor, last_seq) + 1
         there = {info.name: info for info in self.consumer_infos()}.get(known.name)
@@ -167,7 +167,7 @@ class StreamSide:
                     "own by this name",
                     f"remove or rename it: tradewind consumer rm {self.stream} {known.name}",
                 )
-            # Left behind by an attempt that was given up.
+            # Left by an attempt that was given up.
             self.consumers.delete(self.stream, known.name)
             there = None
         config: dict[str, Any] = {**known.config, "name": known.name}
@@ -192,18 +192,18 @@ class StreamSide:
 
 
 def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Without what a server adds by itself."""
+    """The metadata without the keys that a server adds."""
     return {key: value for key, value in metadata.items() if not key.startswith("_nats.")}
 
 
 def known_consumer(info: ConsumerInfo) -> KnownConsumer:
-    """What must be known to place this consumer elsewhere."""
+    """The data needed to place this consumer elsewhere."""
     config = msgspec.to_builtins(info.config)
     return KnownConsumer(name=info.name, floor=info.ack_floor.stream_seq, config=config)
 
 
 def paused_config(config: Mapping[str, Any], *, is_paused: bool) -> dict[str, Any]:
-    """The configuration of a consumer that delivers nothing yet, unless it is paused anyhow."""
+    """The configuration of a consumer that delivers nothing yet, unless it is paused anyway."""
     until = config.get("pause_until") if is_paused else None
     return {**config, "pause_until": until or to_time(datetime.now(UTC) + PAUSE)}
 
@@ -211,7 +211,9 @@ def paused_config(config: Mapping[str, Any], *, is_paused: bool) -> dict[str, An
 def mirror_config(
     config: Mapping[str, Any], mirror: Mapping[str, Any], **settings: Any
 ) -> StreamConfig:
-    """A mirror with the settings of another stream, as far as a mirror may have them."""
+    """The configuration of a mirror with the settings of another stream, as far as a mirror may
+    have them.
+    """
     dropped = {*NOT_MIRRORED, *GAINED, "first_seq", "sealed"}
     kept = {key: value for key, value in config.items() if key not in dropped}
     return msgspec.convert({**kept, **settings, "mirror": dict(mirror)}, StreamConfig)

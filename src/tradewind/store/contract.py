@@ -17,7 +17,7 @@ RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class NotFoundError(StoreError):
-    """There is no such message: never stored, deleted, or removed by a limit."""
+    """There is no such message: it was never stored, or it was deleted, or removed by a limit."""
 
 
 class DiscardedError(StoreError):
@@ -25,7 +25,7 @@ class DiscardedError(StoreError):
 
 
 class StoreLimits(msgspec.Struct, frozen=True):
-    """How much is kept. 0 or less means no limit.
+    """The limits of a store. 0 or less means no limit.
 
     `discard_new`: the number of all messages and of bytes never remove anything, not even when the
     limit was lowered or the store is opened; `check_room` refuses instead. The age and the limit of
@@ -45,7 +45,7 @@ class StoreLimits(msgspec.Struct, frozen=True):
 
     @property
     def removes_for_others(self) -> bool:
-        """Whether a message may have to go because another one came."""
+        """Whether a new message may remove another one."""
         total = self.msgs_max > 0 or self.bytes_max > 0
         return self.subject_msgs_max > 0 or (total and not self.discard_new)
 

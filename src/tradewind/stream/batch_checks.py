@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _SoFar(msgspec.Struct):
-    """What the messages of the batch up to now have come to."""
+    """The running totals of the messages of a batch checked so far."""
 
     ids: set[bytes] = msgspec.field(default_factory=set)
     subjects: dict[bytes, int] = msgspec.field(default_factory=dict)
@@ -47,7 +47,7 @@ class _SoFar(msgspec.Struct):
 
 
 class BatchCheck:
-    """The checks of one batch, whose messages are asked for in their order."""
+    """The checks of one batch, whose messages are passed in order."""
 
     def __init__(self, checks: PublishChecks, turn: Turn) -> None:
         self._checks = checks
@@ -55,7 +55,7 @@ class BatchCheck:
         self._so_far = _SoFar()
 
     def check(self, message: Publish) -> Accept:
-        """The verdict on the next one; ApiError is the reply to the whole batch."""
+        """The verdict on the next message; ApiError is the reply to the whole batch."""
         config, so_far = self._checks.config, self._so_far
         fields = message.fields
         if fields.get(header_fields.EXPECTED_LAST_MESSAGE_ID):
@@ -93,8 +93,8 @@ class BatchCheck:
         return Accept(message_id, rollup, ttl_ns, skip, counted, header, timing, ends)
 
     def check_alone(self, message: Publish, last_id: bytes) -> Accept | Duplicate | Busy:
-        """The verdict on a message of a fast batch, whose messages have nothing to do with each
-        other. Its faults have another order than those of a message without a batch.
+        """The verdict on a message of a fast batch, whose messages are independent of each other.
+        Its errors have another order than those of a message without a batch.
         """
         checks, fields = self._checks, message.fields
         if len(message.header) > HEADER_BYTES_MAX:
@@ -124,7 +124,7 @@ class BatchCheck:
         return ttl_ns
 
     def _count(self, message: Publish, so_far: _SoFar) -> Count | None:
-        """The sum, on top of those of the batch before it."""
+        """The sum of a counter, including the increments of the batch before it."""
         if not self._checks.config.allow_msg_counter:
             return None
         previous = so_far.sums.get(message.subject)
@@ -173,7 +173,9 @@ class BatchCheck:
     def _check_room(
         self, message: Publish, counted: Count | None, so_far: _SoFar, rollup: str
     ) -> None:
-        """With discard new: the batch so far has its place already."""
+        """With discard new: ApiError if there is no room beside the earlier messages of the
+        batch.
+        """
         if self._checks.config.discard is not DiscardPolicy.NEW:
             return
         header, payload = message.header, message.payload

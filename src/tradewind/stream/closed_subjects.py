@@ -1,7 +1,7 @@
-"""The subjects of a stream that is closed for a while: publishers are told so.
+"""The subjects of a stream that is closed for a while: its publishers get the reason.
 
-Owns the subscriptions that stand in for the stream while it is made anew. Without them a publisher
-would be told that nobody listens, and take the stream for deleted.
+Owns the subscriptions that stand in for the stream while it is recreated. Without them a publisher
+would get the status for no responders, and conclude that the stream was deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClosedSubjects:
             self._account.publish(message.reply, self._body)
 
     def end(self) -> None:
-        """Stand in no more. A second call does nothing."""
+        """End the subscriptions. A second call does nothing."""
         tokens, self._tokens = self._tokens, []
         for token in tokens:
             self._account.unsubscribe(token)

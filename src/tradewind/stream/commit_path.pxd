@@ -12,8 +12,8 @@ cdef class CommitPath:
     cdef object _stream                     # Stream: words the errors, knows its mode
     cdef Syncer _syncer                     # None: not attached, or in memory
     cdef readonly SyncEntry entry           # None: the same
-    cdef public object audience             # Audience; None: nobody waits for messages
-    # (round of the syncer, callback once it is kept), oldest first.
+    cdef public object audience             # Audience; None: no one waits for messages
+    # (round of the syncer, callback once it is stored), oldest first.
     cdef object _waiting                    # deque
 
     cpdef void commit_changes(self, int64_t now_ns) except *

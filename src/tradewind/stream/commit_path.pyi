@@ -9,20 +9,20 @@ from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream
 
 class Audience(Protocol):
-    """Who waits for the messages of a stream; given by the engine."""
+    """The objects that wait for the messages of a stream; provided by the engine."""
 
     @property
     def demand(self) -> Sized:
-        """Who takes messages; nobody is woken where there are none."""
+        """The takers of messages; if it is empty, none has to be woken."""
     def wake_consumers(self) -> None:
-        """There may be more to see."""
+        """Wake the consumers, because more messages may be visible."""
     @property
     def companions(self) -> Sized:
-        """What lives beside the stream."""
+        """The companions of the stream."""
     def tell_companions(self) -> None:
-        """More of what the stream has stored is safe."""
+        """Notify companions that more messages have become durable."""
     def resumed(self) -> None:
-        """The stream takes messages again, after a full disk."""
+        """Called when the stream takes messages again, after a full disk."""
 
 class CommitPath:
     audience: Audience | None

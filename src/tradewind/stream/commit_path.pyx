@@ -13,8 +13,8 @@ depends on its mode: in memory nothing is written, with `sync_interval` the sync
 `persist_mode: async` the write too. That is decided in one place, `Syncer.changed`. Never touches a
 file itself, and never waits.
 
-A change that cannot be written or synced ends the commits of this stream (`failed`): everybody who
-waits is told. When a full disk has room again the stream goes on (`resumed`).
+A change that cannot be written or synced ends the commits of this stream (`failed`): all waiters
+get the error. When a full disk has room again the stream goes on (`resumed`).
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -27,11 +27,13 @@ from typing import Protocol
 
 
 class Audience(Protocol):
-    """Those who wait for the messages of a stream. The stub declares what it must have."""
+    """The objects that wait for the messages of a stream. The stub declares what it must have."""
 
 
 cdef class CommitPath:
-    """Belongs to one stream. A stream in files takes part in commits from `attach` to `detach`."""
+    """The commits of one stream. A stream in files takes part in commits from `attach` to
+    `detach`.
+    """
 
     def __init__(self, stream not None, Ingest ingest not None, FileStore files):
         self._stream = stream
@@ -74,13 +76,13 @@ cdef class CommitPath:
         self._syncer.changed(self.entry, now_ns)
 
     def kept(self, _store, uint64_t number):
-        """Called when the syncer has kept this round."""
+        """Called when the syncer has stored this round."""
         self.show()
         if self._waiting:
             self.tell(None, number)
 
     cpdef void show(self) except *:
-        """Promise what is safe: acknowledge it, and wake those who may see more."""
+        """Acknowledge the durable messages, and wake the consumers that may see more."""
         self.ingest.acknowledge_through(self.ingest.visible())
         if self.audience is not None:
             if self.audience.demand:
@@ -91,12 +93,12 @@ cdef class CommitPath:
     # -------------------------------------------------------------- failures
 
     def failed(self, _store, error not None):
-        """Writing or syncing failed, or a bug of ours: nobody who waits is promised anything."""
+        """Refuse everything that waits; called after a disk error or an internal error."""
         self._stream.failed(error)
         self.tell(error)
 
     def resumed(self, _store):
-        """There is room on the disk again."""
+        """Continue; called when the disk has room again."""
         self.ingest.acknowledge_through(self.ingest.visible())
         if self.audience is not None:
             self.audience.resumed()
@@ -104,8 +106,8 @@ cdef class CommitPath:
     # -------------------------------------------------------------- requests
 
     def when_durable(self, done not None):
-        """Call `done` once everything changed so far is as safe as the stream promises, or with the
-        error if it will not be.
+        """Call `done` when all changes so far are as durable as the stream promises, or with the
+        error if they will not be.
         """
         if self.entry is None:
             done(None)

@@ -14,7 +14,7 @@ cdef enum:
     COUNT_DIGITS_MAX = 18       # the sum of two such numbers fits 64 bits
     COUNT_HEADER_MAX = 64       # a header with one number and nothing else is shorter
     COUNT_SUM_MAX = 32          # the bytes of a sum, rounded up
-    INCREMENT_START = 20        # where the value begins: behind "NATS/1.0\r\nNats-Incr:"
+    INCREMENT_START = 20        # where the value begins: after "NATS/1.0\r\nNats-Incr:"
 
 
 cdef inline bint read_integer(const char* at, const char* end, int64_t* number) noexcept nogil:
@@ -56,7 +56,7 @@ cdef inline bint read_sum(const char* payload, size_t size, int64_t* number) noe
 
 
 cdef inline uint32_t write_integer(char* target, int64_t number) noexcept nogil:
-    """Returns the number of bytes written."""
+    """Write a number; returns the number of bytes, without a final zero."""
     if number >= 0:
         return <uint32_t>write_decimal(target, <uint64_t>number)
     target[0] = 45
@@ -64,7 +64,7 @@ cdef inline uint32_t write_integer(char* target, int64_t number) noexcept nogil:
 
 
 cdef inline uint32_t write_sum(char* target, int64_t number) noexcept nogil:
-    """Returns the number of bytes written, at most COUNT_SUM_MAX."""
+    """Write a sum; returns the number of bytes, at most COUNT_SUM_MAX."""
     cdef uint32_t digits
     memcpy(target, b'{"val":"', 8)
     digits = write_integer(target + 8, number)
@@ -73,7 +73,7 @@ cdef inline uint32_t write_sum(char* target, int64_t number) noexcept nogil:
 
 
 cdef inline uint32_t write_tail(char* target, int64_t number) noexcept nogil:
-    """What an acknowledgement contains after its sequence; at most COUNT_SUM_MAX bytes."""
+    """Write the part of an acknowledgement after its sequence; at most COUNT_SUM_MAX bytes."""
     cdef uint32_t digits
     memcpy(target, b',"val":"', 8)
     digits = write_integer(target + 8, number)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tradewind.store.contract import MessageCopy
 
-# What says something of a sum cannot also demand or replace something.
+# A message with a sum cannot also have requirements, or replace others.
 _FORBIDDEN: Final = (
     header_fields.ROLLUP,
     header_fields.EXPECTED_STREAM,
@@ -42,13 +42,13 @@ _EXACT: Final = Context(prec=DIGITS_MAX, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class _Sum(msgspec.Struct):
-    """The payload of a message of a counter."""
+    """The payload of a counter's message."""
 
     val: str
 
 
 class Count(msgspec.Struct, frozen=True):
-    """What is stored instead of an increment, and the sum for whoever sent it."""
+    """The message that is stored instead of an increment, and the sum for its publisher."""
 
     header: bytes
     payload: bytes
@@ -56,7 +56,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, is_counter: bool) -> None:
-    """ApiError if there is an increment that cannot be one, or not on this stream."""
+    """ApiError for an increment that is malformed, or in a stream without counters."""
     increment = fields.get(header_fields.INCREMENT)
     if not increment:
         return
@@ -71,7 +71,9 @@ def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, is_counter
 
 
 def count(header: bytes, fields: Mapping[bytes, bytes], previous: MessageCopy | None) -> Count:
-    """The sum of an increment and the last message of its subject; ApiError if there is none."""
+    """The sum of an increment and the last message of its subject; ApiError if there is no
+    increment.
+    """
     increment = fields.get(header_fields.INCREMENT)
     if not increment:
         raise errors.MESSAGE_INCR_MISSING()
@@ -89,9 +91,9 @@ def count(header: bytes, fields: Mapping[bytes, bytes], previous: MessageCopy | 
 def count_copy(
     header: bytes, fields: Mapping[bytes, bytes], payload: bytes, previous: MessageCopy | None
 ) -> Count:
-    """The sum with what a counter of another stream has grown by since its last copy.
+    """The sum plus the growth of another stream's counter since its last copy.
 
-    The header of the sum says what it has from which counter. ApiError if this is not a counter.
+    The header of the sum records the share of each counter. ApiError if this is not a counter.
     """
     if not fields.get(header_fields.INCREMENT):
         raise errors.MESSAGE_INCR_MISSING()
@@ -113,7 +115,7 @@ def count_copy(
 
 
 def _origin_of(fields: Mapping[bytes, bytes]) -> tuple[str, str]:
-    """The stream and the subject that a copy is from."""
+    """The stream and the subject of a copy's original."""
     origin = fields.get(header_fields.STREAM_SOURCE, b"").decode("utf-8", "replace").split(" ")
     if len(origin) <= _SUBJECT_FIELD:
         raise errors.MESSAGE_COUNTER_BROKEN()
@@ -135,7 +137,7 @@ def _value_of(payload: bytes) -> Decimal:
 
 
 def _sources_of(message: MessageCopy) -> dict[str, dict[str, str]]:
-    """What the sum has from other streams, by stream and subject, in the order of their names."""
+    """The shares of other streams in a sum, by stream and subject."""
     text = header_fields.special_fields(message.header).get(header_fields.COUNTER_SOURCES)
     if not text:
         return {}

@@ -59,7 +59,7 @@ _LOCAL_ZONE_FILE: Final = Path("/etc/localtime")
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """Which numbers each field may have. Weekday 0 is Sunday."""
+    """The allowed numbers of each field. Weekday 0 is Sunday."""
 
     seconds: frozenset[int]
     minutes: frozenset[int]
@@ -70,7 +70,7 @@ class Cron(msgspec.Struct, frozen=True):
     needs_both_days: bool
 
     def next_after(self, after_s: int, zone: tzinfo) -> int | None:
-        """The first second since 1970 behind `after_s` that matches; None if it is years away.
+        """The first second since 1970 after `after_s` that matches; None if it is years away.
 
         Walks through time itself and looks at the clock of the zone, so changes of that clock need
         no rules here. Hours are passed in quarters, since no zone changes its clock within one.
@@ -113,7 +113,7 @@ def _midnight_s(local: datetime, zone: tzinfo) -> int:
 
 @lru_cache(maxsize=1024)
 def parse_cron(text: str) -> Cron:
-    """The pattern; ValueError names the field that is wrong."""
+    """Parse a pattern; ValueError names the invalid field."""
     if len(text) > TEXT_LENGTH_MAX:
         raise ValueError(f"a pattern has at most {TEXT_LENGTH_MAX} characters")
     fields = _NAMED.get(text, text).split()
@@ -140,7 +140,7 @@ def parse_cron(text: str) -> Cron:
 def _parse_field(
     text: str, what: str, low: int, high: int, names: list[str] | None = None
 ) -> tuple[frozenset[int], bool]:
-    """The numbers of a field, and whether it says that any will do."""
+    """The numbers of a field, and whether it allows any value."""
     found: set[int] = set()
     is_any = False
     for item in text.split(","):

@@ -5,18 +5,18 @@ takes a request in the middle of a delivery and copies it; it is answered in its
 services of the server, straight from the store into the output of its reply subject's subscribers,
 without an object per message.
 
-A batch is sent in steps: each waits for the next turn, so nobody else waits for it. So is a search
-that takes long, because there are many subjects, patterns or messages, and requests that are long
-to parse leave those behind them to the next turn. A receiver with much unread output is given time
-to read, for requests as well as batches, and holds up nobody else.
-Requests count towards those that a client may have with the services of the server.
+A batch is sent in steps: each waits for the next turn, so other clients are not held up. So is a
+search that takes long, because there are many subjects, patterns or messages, and requests that are
+long to parse leave those after them to the next turn. A receiver with much unread output is given
+time to read, for requests as well as batches, and does not hold up others. Requests count towards
+those that a client may have with the services of the server.
 
 A message that is not synced yet is seen only if nothing else answers the request: it may have taken
 the place of another. The answer then waits for the disk (`Ingest.reads`). A stream with many such
 answers lets further requests wait as well.
 
-What a request means is in `get_request`, how a reply looks in `get_replies`. What could not be read
-from disk is a reply with status 500.
+Requests are parsed in `get_request`, replies are encoded in `get_replies`. A message that cannot be
+read from disk gives a reply with status 500.
 """
 
 from collections import deque
@@ -61,7 +61,7 @@ cdef enum:
     ODD_BODY_BYTES_MAX = 131_072
     # ... and one that only the decoder with all details of Go can judge.
     CLOSELY_BYTES_MAX = 8192
-    # What it costs to parse a byte.
+    # The cost of parsing a byte.
     PLAIN_BYTE_WORK = 8
     ODD_BYTE_WORK = 64
     # A receiver with more output than this is given time to read.
@@ -100,7 +100,7 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 cdef inline bint is_behind(object session) noexcept:
-    """Whether a client has too much unread output to be sent more; one that has left has not."""
+    """Whether a client has too much unread output to be sent more; false after it has left."""
     cdef SessionState* state = &(<Session>session).state
     return not state.closed \
         and buffer_size(&state.outbox) + state.link_pending > PENDING_BYTES_MAX
@@ -131,11 +131,11 @@ cdef class GetOrder:
 
 
 cdef class GetBatch:
-    """Replies that are still to be sent."""
+    """A batch of replies that is not complete yet."""
 
 
 cdef class DirectGet:
-    """Answers for one stream."""
+    """The direct gets of one stream."""
 
     def __cinit__(self, *_, **__):
         buffer_init(&self.arrived)
@@ -165,12 +165,12 @@ cdef class DirectGet:
     # -------------------------------------------------------------- requests
 
     def activate(self):
-        """Listen."""
+        """Begin to listen for requests."""
         if not self.tokens:
             self.tokens = self._listen(self.name)
 
     def stand_in(self, str origin not None):
-        """Also answer some of the requests for the origin of this mirror."""
+        """Answer some of the requests for the origin of this mirror, in addition to its own."""
         if not self.stand_in_tokens:
             self.stand_in_tokens = self._listen(origin, True)
 
@@ -190,20 +190,20 @@ cdef class DirectGet:
                 self.account.attach(subject + b".>", on_request, one, b"_sys_")]
 
     def step_back(self):
-        """Leave the requests for the origin to others."""
+        """Stop answering requests for the origin."""
         for token in self.stand_in_tokens:
             self.account.unsubscribe(token)
         self.stand_in_tokens = []
 
     def deactivate(self):
-        """Stop listening, answer earlier requests, and drop what is under way."""
+        """Stop listening, answer earlier requests, and drop unfinished batches."""
         for token in self.tokens:
             self.account.unsubscribe(token)
         self.tokens.clear()
         self.end()
 
     cdef int queue(self, Message* message, uint32_t skip) except -1:
-        """Keep a request until the delivery that brought it is over."""
+        """Queue a request until the delivery that brought it has ended."""
         cdef RequestHead head
         if message.reply_size == 0:
             return 1
@@ -229,7 +229,7 @@ cdef class DirectGet:
         return 1
 
     cdef int line_up(self) except -1:
-        """Queue the answers behind the services that were requested before."""
+        """Queue the answers after the services that were requested before."""
         cdef list services = self.router.internal
         cdef Py_ssize_t count = len(services)
         if self.order is None or count == 0 or (<tuple>services[count - 1])[1] is not self.order:
@@ -240,7 +240,8 @@ cdef class DirectGet:
         return 0
 
     def serve(self, GetOrder order not None):
-        """Answer what was queued up to a place among the services, as far as it fits into a turn.
+        """Answer the requests queued up to a place among the services, as far as they fit into a
+        turn.
         """
         cdef uint64_t msgs = self.replies.sent_msgs + STEP_MSGS_MAX
         cdef uint64_t size = self.replies.sent_bytes + STEP_BYTES_MAX
@@ -256,7 +257,7 @@ cdef class DirectGet:
             self.continue_later()
 
     cdef int release(self) except -1:
-        """Nothing is being answered: keep no more memory than a few requests need."""
+        """Release memory beyond what a few requests need; called when nothing is being answered."""
         self.replies.release()
         if buffer_size(&self.serving) == 0 and self.serving.capacity > KEEP_BYTES:
             buffer_free(&self.serving)
@@ -265,7 +266,7 @@ cdef class DirectGet:
         return 0
 
     cdef int serve_next(self) except -1:
-        """Take the oldest request out of the queue and answer it, if its sender can take it."""
+        """Answer the oldest request, if its sender can take the answer."""
         cdef Request request
         cdef Buffer swapped
         if buffer_size(&self.serving) == 0:
@@ -360,7 +361,7 @@ cdef class DirectGet:
         return buffer_size(&self.ingest.reads.entries) > HELD_BYTES_MAX
 
     cdef int wait_for(self, uint64_t seq) except -1:
-        """What is sent until `seq` is 0 again waits until message `seq` is visible."""
+        """Hold back what is sent from now on until message `seq` is visible; 0: do not."""
         if seq > self.ingest.visible():
             self.replies.until_seq = seq
             # If the disk has failed, the end of the turn says so.
@@ -368,12 +369,12 @@ cdef class DirectGet:
         return 0
 
     cdef uint64_t work_left(self) noexcept:
-        """What a search may cost in this turn."""
+        """The work that a search may do in this turn."""
         return STEP_WORK_MIN if self.work + STEP_WORK_MIN > self.work_end \
             else self.work_end - self.work
 
     cdef int answer_last(self, Request* request, const char* subject, uint32_t size) except -1:
-        """The newest message of a subject or pattern."""
+        """Answer with the newest message of a subject or pattern."""
         cdef GetBatch batch
         cdef SubjectEntry* entry
         cdef uint64_t visible = self.ingest.visible(), readable = self.ingest.readable()
@@ -393,13 +394,13 @@ cdef class DirectGet:
         return self.begin(batch, request)
 
     cdef int send_one(self, Request* request, uint64_t seq) except -1:
-        """A message as the whole answer; 0: there is none."""
+        """Answer with a single message; 0: not found."""
         return self.send_found(request.reply, request.head.reply_size, seq,
                                self.request.no_header)
 
     cdef int send_found(self, const char* reply, uint32_t reply_size, uint64_t seq,
                         bint no_header) except -1:
-        """The same, to a reply subject."""
+        """Send a single message to a reply subject; 0: not found."""
         cdef Record record
         if seq == 0 or seq > self.ingest.readable() or self.store.read(seq, &record) != 0:
             self.replies.send_status(reply, reply_size, NOT_FOUND)
@@ -415,7 +416,7 @@ cdef class DirectGet:
         return 0
 
     cdef int answer_one(self, Request* request) except -1:
-        """The message of a sequence, or the first that passes from a sequence or time on."""
+        """Answer with the message of a sequence, or the first match from a sequence or time on."""
         cdef GetRequest wanted = self.request
         cdef GetBatch batch
         if not wanted.has_start and wanted.next_subject.size == 0:
@@ -449,7 +450,7 @@ cdef class DirectGet:
         return chosen
 
     cdef int answer_batch(self, Request* request) except -1:
-        """Messages from a sequence or time on."""
+        """Answer with messages from a sequence or time on."""
         cdef GetRequest wanted = self.request
         cdef GetBatch batch = GetBatch()
         cdef uint64_t seq = wanted.seq
@@ -470,7 +471,7 @@ cdef class DirectGet:
         return self.begin(batch, request)
 
     cdef int answer_many(self, Request* request) except -1:
-        """The last message of each of many subjects."""
+        """Answer with the last message of each of many subjects."""
         cdef GetRequest wanted = self.request
         cdef GetBatch batch
         cdef uint64_t visible = self.ingest.visible(), readable = self.ingest.readable()
@@ -498,7 +499,7 @@ cdef class DirectGet:
         return self.begin(batch, request)
 
     cdef bint end_search(self, GetBatch batch) except -1:
-        """The messages are found; returns whether there is anything to send."""
+        """Called when all messages are found; returns whether there is anything to send."""
         cdef LastSearch search = batch.search
         cdef uint32_t reply_size = <uint32_t>len(batch.reply)
         if batch.is_single:
@@ -509,7 +510,7 @@ cdef class DirectGet:
                 batch.reply, reply_size, TOO_MANY_RESULTS if search.count() else NO_RESULTS)
             return False
         if not batch.has_up_to:
-            # Who continues behind it gets what was stored during the search.
+            # A client that continues after it gets what was stored during the search.
             if search.steps == 1:
                 batch.up_to = max(batch.visible, search.newest())
             search.replace_gone()
@@ -524,7 +525,7 @@ cdef class DirectGet:
     # -------------------------------------------------------------- steps
 
     cdef int begin(self, GetBatch batch, Request* request) except -1:
-        """Send the first step immediately, the rest later."""
+        """Send the first step of a batch immediately, the rest later."""
         cdef GetRequest wanted = self.request
         cdef bint is_full = len(self.ready) + len(self.crowded) >= BATCHES_MAX
         batch.reply = request.reply[:request.head.reply_size]
@@ -540,7 +541,7 @@ cdef class DirectGet:
         return 0
 
     cdef bint step(self, GetBatch batch) except -1:
-        """Send a part; returns whether there is more to send."""
+        """Send a part of a batch; returns whether there is more to send."""
         batch.is_crowded = False
         self.replies.until_seq = 0
         try:
@@ -562,7 +563,9 @@ cdef class DirectGet:
         return False
 
     cdef bint step_search(self, GetBatch batch) except -1:
-        """Look for the messages, or count them; returns whether more of that is left."""
+        """Search for messages, or count them, in one step; returns whether more steps are
+        needed.
+        """
         cdef uint64_t readable = self.ingest.readable()
         cdef bint has_more = False
         if batch.search is not None:
@@ -581,7 +584,7 @@ cdef class DirectGet:
         return has_more
 
     cdef uint64_t find_next(self, GetBatch batch) except? 0:
-        """The next message that passes; 0 if there is none, or if the batch `is_late`."""
+        """Find the next matching message; 0 if there is none, or if the batch `is_late`."""
         cdef Reach reach
         cdef uint64_t found, work = self.work_left()
         reach.work_left = work
@@ -592,7 +595,7 @@ cdef class DirectGet:
         return found
 
     cdef bint step_single(self, GetBatch batch) except -1:
-        """Look for the one message that is wanted; returns whether it takes longer."""
+        """Search for the single wanted message; returns whether it takes longer."""
         cdef uint64_t seq = self.find_next(batch)
         if not batch.is_late:
             self.send_found(batch.reply, <uint32_t>len(batch.reply), seq, batch.no_header)
@@ -619,7 +622,8 @@ cdef class DirectGet:
         return False
 
     cdef bint send_next(self, GetBatch batch) except -1:
-        """Send the next message, or notice that there is none; false if nobody receives any more.
+        """Send the next message, or notice that there is none; false if there is no receiver
+        left.
         """
         cdef const char* reply = batch.reply
         cdef uint32_t reply_size = <uint32_t>len(batch.reply), receivers
@@ -639,7 +643,7 @@ cdef class DirectGet:
             seq = self.find_next(batch)
             if batch.is_late:
                 return True
-            # Behind what is visible there may be one that has taken the place of another.
+            # After the visible messages there may be one that has replaced another.
             if seq == 0 or seq > (batch.visible if batch.last_seq else self.ingest.readable()) \
                     or self.store.read(seq, &record) != 0:
                 batch.is_over = True
@@ -665,7 +669,9 @@ cdef class DirectGet:
         return receivers > 0
 
     cdef int hold(self, Request* request) except -1:
-        """Its sender has too much unread output: answer later, and count the request until then."""
+        """Answer later, because the sender has too much unread output; the request counts until
+        then.
+        """
         cdef GetBatch batch = GetBatch()
         batch.session = <object>request.head.session
         request.head.session = NULL
@@ -707,7 +713,7 @@ cdef class DirectGet:
         self._continue_batches_now()
 
     def tick(self):
-        """Continue batches whose receivers have read, now that their time is over."""
+        """Continue batches whose receivers have read, or have waited long enough."""
         cdef GetBatch batch
         cdef bint is_full
         waited, self.crowded = self.crowded, deque()
@@ -722,7 +728,9 @@ cdef class DirectGet:
         self._continue_batches_now()
 
     def _continue_batches_now(self):
-        """Continue those that have waited longest, each for a step, as many as fit into a turn."""
+        """Continue the batches that have waited longest, one step each, as many as fit into a
+        turn.
+        """
         cdef GetBatch batch
         cdef uint64_t msgs = self.replies.sent_msgs + STEP_MSGS_MAX
         cdef uint64_t size = self.replies.sent_bytes + STEP_BYTES_MAX
@@ -742,7 +750,9 @@ cdef class DirectGet:
             self.continue_later()
 
     def end(self):
-        """The stream is being deleted: answer earlier requests, and drop what is under way."""
+        """Answer earlier requests and drop unfinished batches; called when the stream is
+        deleted.
+        """
         cdef GetBatch batch
         self.work_end = self.work + STEP_WORK_MAX
         while self.served < self.queued:

@@ -1,14 +1,13 @@
 """Fast batches: many messages that are stored as they arrive, with few acknowledgements.
 
-Owns the open fast batches of a stream, the order of their messages, and when clients are told about
-their progress. `ingest` stores a plain message that is the next one of its batch without this
+Owns the open fast batches of a stream, the order of their messages, and when clients are notified
+of their progress. `ingest` stores a plain message that is the next one of its batch without this
 module; the rest is handled here: first and last messages, gaps, errors and acknowledgements. A
 batch is never stored itself, only its messages: a restart or a few seconds of inactivity end it.
 
-    {"type":"ack","seq":0,"msgs":3}                    it is open
-    {"type":"ack","seq":3,"msgs":3}                    stored, as safe as the stream promises
-    {"type":"gap","last_seq":5,"seq":7}                5 and 6 did not come
-    {"stream":"S","seq":8,"batch":"a","count":8}       the end
+    {"type":"ack","seq":0,"msgs":3}                    it is open {"type":"ack","seq":3,"msgs":3}
+    stored, as safe as the stream promises {"type":"gap","last_seq":5,"seq":7}                5 and
+    6 are missing {"stream":"S","seq":8,"batch":"a","count":8}       the end
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from tradewind.stream.staging import ID_BYTES_MAX, BatchLimits
 if TYPE_CHECKING:
     from tradewind.stream.ingest import Ingest
 
-# All batches of a stream together are told after this many messages.
+# All batches of a stream together send an acknowledgement after this many messages.
 STEP_MAX: Final = 500
 START, _, COMMIT, END, PING = range(5)
 
 
 class FastBatches:
-    """Those of one stream.
+    """The fast batches of one stream.
 
     `checks(message)` returns the verdict on a message, `store(message, verdict)` stores it and
     returns its sequence.
@@ -55,7 +54,7 @@ class FastBatches:
         self._look_ns = 0  # when some may have rested for too long
 
     def take(self, message: Publish, reply: bytes, now_ns: int) -> None:
-        """A message of a batch; ApiError is a plain answer to it alone."""
+        """Take a message of a batch; ApiError is a plain answer to it alone."""
         said = read_reply(reply)
         if said is None:
             raise errors.BATCH_PUBLISH_INVALID_PATTERN()
@@ -100,7 +99,7 @@ class FastBatches:
         return batch
 
     def _is_next(self, batch: OpenFastBatch, reply: bytes, number: int) -> bool:
-        """Whether the batch continues with this message."""
+        """Whether this is the next message of a batch; reports a gap if it is not."""
         expected = batch.last + 1
         if number == expected:
             return True
@@ -111,7 +110,7 @@ class FastBatches:
         return True
 
     def _ping(self, batch: OpenFastBatch, reply: bytes, number: int) -> None:
-        """Say again how far it has come; messages that the client has sent may have been lost."""
+        """Repeat the position of a batch; messages that the client has sent may have been lost."""
         if number > batch.last:
             self._say_gap(reply, batch.last + 1, number + 1)
             if not batch.takes_gaps:
@@ -172,12 +171,14 @@ class FastBatches:
     # ---------------------------------------------------------------- answers
 
     def tell(self, batch: OpenFastBatch, reply: bytes) -> None:
-        """Enough has come since the last time: say how far it is, when that is safe."""
+        """Send an acknowledgement, when the messages so far are durable."""
         self._move(batch)
         self._ingest.answer_when_stored(reply, batch.stored_seq, _flow_ack(batch))
 
     def _move(self, batch: OpenFastBatch) -> None:
-        """What is acknowledged next, and after how many messages more."""
+        """Advance the next acknowledgement, and adapt the number of messages between two of
+        them.
+        """
         if batch.last < batch.acked + batch.step:
             return
         batch.acked += (batch.last - batch.acked) // batch.step * batch.step
@@ -205,7 +206,7 @@ class FastBatches:
             self._ingest.fast = None
 
     def clear(self) -> None:
-        """Forget all of them, without a word."""
+        """Drop all batches silently."""
         for batch in list(self._open.values()):
             self._close(batch)
         self._look_ns = 0
@@ -216,7 +217,7 @@ class FastBatches:
         return self._look_ns
 
     def tick(self, now_ns: int) -> None:
-        """Forget those that have rested for too long, without a word."""
+        """Drop idle batches silently."""
         if not 0 < self._look_ns <= now_ns:
             return
         rest_ns = self._limits.rest_ns
@@ -237,6 +238,6 @@ def _tail(batch: OpenFastBatch, count: int) -> bytes:
 
 
 def _without_level(message: Publish) -> Publish:
-    """The message without the level of the API that it asks for."""
+    """The message without the required API level."""
     header = header_fields.remove_field(message.header, header_fields.REQUIRED_API_LEVEL)
     return Publish(message.subject, header, message.payload, message.fields)

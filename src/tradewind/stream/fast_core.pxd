@@ -1,4 +1,4 @@
-"""A fast batch that is open, and how its messages name it; the code is in fast_core.pyx."""
+"""An open fast batch, and how its messages name it; the code is in fast_core.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -27,7 +27,7 @@ cdef class OpenFastBatch:
     cdef readonly uint64_t flow             # the largest step that its client requested
     cdef readonly bint takes_gaps
     cdef public uint64_t last               # the number of its last message
-    cdef public uint64_t acked              # ... up to which its client was told
-    cdef public uint64_t step               # it is told after this many more
+    cdef public uint64_t acked              # ... up to which its client was notified
+    cdef public uint64_t step               # it is notified after this many more
     cdef public uint64_t stored_seq         # of its last stored message; 0: none
     cdef public int64_t used_ns             # when its last message arrived (monotonic)

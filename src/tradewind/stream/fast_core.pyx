@@ -1,7 +1,7 @@
 """Parses the reply subject of a message that belongs to a fast batch.
 
 Owns the grammar, which is read from the right, and the few numbers of an open batch that change
-with every message. What a batch does is in `fast_batches`.
+with every message. The behaviour of a batch is in `fast_batches`.
 
     <prefix>.<id>.<flow>.<ok|fail>.<number>.<operation>.$FI
 
@@ -20,7 +20,7 @@ cdef bint is_fast_reply(const char* reply, uint32_t size) noexcept nogil:
 
 
 cdef inline uint32_t token_before(const char* reply, uint32_t end) noexcept nogil:
-    """Where the token that ends in front of `end` begins."""
+    """The start of the token that ends before `end`."""
     while end and reply[end - 1] != 46:
         end -= 1
     return end
@@ -74,7 +74,7 @@ cdef int parse_reply(const char* reply, uint32_t size, FastReply* found) noexcep
 
 
 cdef class OpenFastBatch:
-    """An open batch."""
+    """An open fast batch."""
 
     def __init__(self, bytes name not None, uint64_t flow, bint takes_gaps, uint64_t step,
                  int64_t used_ns):
@@ -86,7 +86,9 @@ cdef class OpenFastBatch:
 
 
 def read_reply(bytes reply not None):
-    """Id, flow, whether gaps are accepted, number and operation; None if it is malformed."""
+    """Parse a reply subject: id, flow, whether gaps are accepted, number and operation; None if it
+    is malformed.
+    """
     cdef FastReply found
     if not is_fast_reply(reply, <uint32_t>len(reply)) \
             or parse_reply(reply, <uint32_t>len(reply), &found) != 0:

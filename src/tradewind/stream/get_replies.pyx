@@ -1,4 +1,4 @@
-"""A stored message -> the reply to a direct get, published to whoever has asked.
+"""A stored message -> the reply to a direct get, published to the requester.
 
 Owns the header that is added to a message on its way, and the bytes of the one reply that is being
 sent. It never chooses a message. With `until_seq`, replies wait until that message is visible.
@@ -62,7 +62,7 @@ cdef inline char* put_two_digits(char* at, int value) noexcept nogil:
 
 
 cdef class GetReplies:
-    """For one stream, whose name is in every reply."""
+    """The replies of one stream, whose name is in every reply."""
 
     def __cinit__(self, Router router not None, Account account not None, bytes stream not None,
                   ReplyQueue held not None):
@@ -80,7 +80,8 @@ cdef class GetReplies:
 
     cdef uint32_t send_bare(self, const char* reply, uint32_t reply_size,
                             const Record* record) except? 0xFFFFFFFF:
-        """The payload alone; copied, because the stream that holds it may be among the receivers.
+        """Send the payload alone; copied, because the stream that holds it may be among the
+        receivers.
         """
         buffer_clear(&self.body)
         if buffer_reserve(&self.body, <size_t>record.payload_size + 1) != 0:
@@ -90,13 +91,15 @@ cdef class GetReplies:
 
     cdef uint32_t send_message(self, const char* reply, uint32_t reply_size,
                                const Record* record) except? 0xFFFFFFFF:
-        """A message with its origin."""
+        """Send a message with its origin."""
         self._begin(record)
         return self._finish(reply, reply_size, record)
 
     cdef uint32_t send_numbered(self, const char* reply, uint32_t reply_size, const Record* record,
                                 uint64_t pending, uint64_t last_seq) except? 0xFFFFFFFF:
-        """A message of a batch: how many follow, and which one preceded it."""
+        """Send a message of a batch, with the number of those that follow and the sequence before
+        it.
+        """
         self._begin(record)
         self.body.end = self._write_position(
             self.body.data + self.body.end, pending, last_seq) - self.body.data
@@ -104,7 +107,7 @@ cdef class GetReplies:
 
     cdef uint32_t send_end(self, const char* reply, uint32_t reply_size, uint64_t pending,
                            uint64_t last_seq, bint has_up_to, uint64_t up_to) except? 0xFFFFFFFF:
-        """The end of a batch."""
+        """Send the end of a batch."""
         cdef char* at
         buffer_clear(&self.body)
         if buffer_reserve(&self.body, FIELDS_BYTES_MAX) != 0:
@@ -121,16 +124,16 @@ cdef class GetReplies:
 
     cdef uint32_t send_status(self, const char* reply, uint32_t reply_size,
                               bytes line) except? 0xFFFFFFFF:
-        """A reply without a message."""
+        """Send a reply without a message."""
         cdef bytes header = b"NATS/1.0 " + line + b"\r\n\r\n"
         return self._publish(reply, reply_size, header, len(header), len(header))
 
     cdef size_t pending_at(self, const char* reply, uint32_t reply_size) noexcept:
-        """Unread output of the fullest receiver of replies."""
+        """The unread output of the fullest receiver of replies."""
         return self.router.pending_at(self.account, reply, reply_size)
 
     cdef int release(self) except -1:
-        """Nothing is being sent: keep no more memory than ordinary replies need."""
+        """Release memory beyond what ordinary replies need; called when nothing is being sent."""
         if self.body.capacity > KEEP_BYTES:
             buffer_free(&self.body)
         return 0
@@ -226,7 +229,9 @@ cdef class GetReplies:
 
 
 cdef void write_second(char* at, int64_t second) noexcept nogil:
-    """2026-01-31T12:00:00; every time of 64 bits in nanoseconds has a year of four digits."""
+    """Write a time such as 2026-01-31T12:00:00; every time of 64 bits in nanoseconds has a year of
+    four digits.
+    """
     cdef time_t seconds = <time_t>second
     cdef tm parts
     cdef int year

@@ -80,7 +80,7 @@ cdef bint take_number(const char** at, const char* end, uint64_t* value) noexcep
         at[0] += 1
     if at[0] == start or (start[0] == 48 and at[0] - start > 1):
         return False
-    # Anything that continues like a number is not a plain one.
+    # A text that continues like a number is not a plain one.
     return at[0] < end and at[0][0] != 46 and (at[0][0] | 32) != 101
 
 
@@ -122,7 +122,9 @@ cdef int field_of(const TextSpan* name) noexcept nogil:
 
 
 cdef class GetRequest:
-    """Reused for every request; the spans are valid as long as the body is."""
+    """The values of a request. Reused for every request; the spans are valid as long as the body
+    is.
+    """
 
     cdef int clear(self) except -1:
         """Reset to a request of zero values."""
@@ -187,12 +189,12 @@ cdef class GetRequest:
         return 0
 
     cdef bint names_nothing(self) noexcept:
-        """Whether it does not state which message it wants."""
+        """Whether the request does not say which message it wants."""
         return self.seq == 0 and self.last_subject.size == 0 and self.next_subject.size == 0 \
             and self.last_subjects is None and not self.has_start
 
     cdef bint has_conflict(self) noexcept:
-        """Whether it selects messages in two ways that exclude each other."""
+        """Whether the request selects messages in two ways that exclude each other."""
         cdef bint by_last = self.last_subject.size > 0
         cdef bint many = self.last_subjects is not None
         if by_last and (self.seq or self.has_start or self.next_subject.size
@@ -202,7 +204,7 @@ cdef class GetRequest:
             or (self.up_to_seq and self.has_up_to)
 
     cdef bint asks_for_more(self) noexcept:
-        """Whether it states more than allowed if the subject already names the message."""
+        """Whether the request has more than allowed if the subject already names the message."""
         return not self.names_nothing() or self.batch or self.up_to_seq or self.has_up_to
 
     def values(self):
@@ -273,12 +275,12 @@ cdef bint take_subjects(GetRequest request, const char** at, const char* end) ex
 
 
 cdef int64_t bounded_time(text) except? -1:
-    """A time in nanoseconds, saturated at 64 bits."""
+    """Parse a time in nanoseconds, saturated at 64 bits."""
     return min(max(parse_time(text), TIME_MIN), TIME_MAX)
 
 
 def plain_request(bytes body not None):
-    """Parse a plain body that selects messages into the type of the API; None: it needs the
+    """Parse a plain body that selects messages into the type of the API; None if it needs the
     decoder.
     """
     cdef GetRequest request = GetRequest()

@@ -1,7 +1,7 @@
 """Removes batches whose commit was interrupted by a crash.
 
 Owns recognising the parts of a batch. Such parts were never acknowledged: the acknowledgement of a
-batch is sent when all of it is synced. A batch is in one block, behind a mark, so the recovery of
+batch is sent when all of it is synced. A batch is in one block, after a mark, so the recovery of
 the store finds incomplete ones, wherever a power failure has left them, and removes them before
 anything counts them (`BATCHES`). A message may look like a part without being one, because fast
 batches and schedules may store any header. In a folder of nats-server, which writes no marks, only
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def part_of(header: bytes) -> UnitPart | None:
-    """What a stored message says of the batch that it came with."""
+    """The place of a stored message in its batch, from its header."""
     fields = header_fields.special_fields(header)
     batch_id = fields.get(header_fields.BATCH_ID)
     number = whole_number(fields.get(header_fields.BATCH_SEQUENCE, b""))
@@ -38,9 +38,10 @@ BATCHES: Final = UnitRule(part_of, header_fields.BATCH_ID + b":")
 
 
 def remove_half_batch(store: MessageStore, copies: Collection[str]) -> int:
-    """Remove the beginning of a batch at the end of a store; returns how many messages that were.
+    """Remove the beginning of a batch at the end of a store; returns the number of messages
+    removed.
 
-    `copies` are the names of those batches that nats-server had not done with.
+    `copies` are the names of the batches that nats-server had not finished.
     """
     batch_id = b""
     found: list[int] = []

@@ -68,7 +68,7 @@ def remove_field(header: bytes, name: bytes) -> bytes:
 
 
 def without_demands(header: bytes) -> bytes:
-    """The block without all that was meant for the message it comes from alone."""
+    """The block without fields that applied only to the original message."""
     if not header:
         return header
     first, *lines = header.split(b"\r\n")
@@ -87,7 +87,9 @@ def replace_field(header: bytes, name: bytes, value: bytes) -> bytes:
 
 
 def clean(header: bytes) -> bytes:
-    """A header block as it is stored: without a status, and without what names the requester."""
+    """A header block as it is stored: without a status, and without fields that name the
+    requester.
+    """
     if not header:
         return header
     if not header.startswith(VERSION + b"\r\n"):

@@ -17,7 +17,7 @@ ctypedef struct TextSpan:
 
 
 cdef inline int scan_header(const char* header, size_t size, TextSpan* message_id) noexcept nogil:
-    """Return the kind of a header block; `message_id` is set if there is one that is not empty."""
+    """Return the kind of a header block; sets `message_id`, unless it is missing or empty."""
     cdef const char* at = header + 10
     cdef const char* end = header + size
     cdef const char* line_end

@@ -1,4 +1,4 @@
-"""State of what a stream takes in; the code and the explanation are in ingest.pyx."""
+"""State of the intake of a stream; the code and the explanation are in ingest.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
@@ -36,7 +36,7 @@ cdef class Ingest(Participant):
     cdef bint takes_batches                 # atomic ones
     cdef bint waits                         # for the disk: what waits is bounded
     cdef bint writes                        # acknowledges what the system has; not with `waits`
-    cdef bint asks_interest                 # what nobody wants is not kept
+    cdef bint asks_interest                 # unwanted messages are not stored
     cdef bint discards_new
     cdef bint discards_new_per_subject
     cdef int64_t message_bytes_max          # header and payload; negative: no limit
@@ -50,7 +50,7 @@ cdef class Ingest(Participant):
     # This message takes the place of others that are not gone yet: it is not seen, nor is what came
     # after it. 0: there is none.
     cdef public uint64_t hidden_from
-    cdef public uint64_t discarded_from     # nobody is ever to see what is from here on; 0: nothing
+    cdef public uint64_t discarded_from     # messages from here on are never shown; 0: none
     cdef bint has_deadline                  # the engine is to ask for the next deadline
     cdef public OpenFastBatch fast              # the one whose messages come just now, or None
     cdef public Staging staging             # atomic batches that are open

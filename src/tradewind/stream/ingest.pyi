@@ -29,9 +29,9 @@ class IngestOwner(Protocol):
     @property
     def upkeep(self) -> Upkeep: ...
     def is_wanted(self, subject: bytes) -> bool:
-        """Whether anybody would get a message of this subject; asked while `asks_interest`."""
+        """Whether a message of this subject would have a consumer; called while `asks_interest`."""
     def clock_went_back(self, distance_ns: int) -> None:
-        """The next message is stored that much before the last one."""
+        """Called when the next message gets a time this much before the last one."""
 
 class CloserLook(Protocol):
     """The slow path of a stream, as its ingest sees it."""
@@ -43,9 +43,9 @@ class CloserLook(Protocol):
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
         """Store a batch that needs a closer look; StoreError."""
     def store_failed(self, error: StoreError, reply: bytes) -> None:
-        """A message could not be stored."""
+        """Called when a message could not be stored."""
     def publish_failed(self, reply: bytes) -> None:
-        """By a fault of ours a message may be stored or not."""
+        """Called after an internal error: the message may be stored or not."""
 
 class Ingest(Participant):
     stream: IngestOwner

@@ -72,8 +72,8 @@ cdef int take_message(void* target, Message* message) except -1:
 
 
 cdef inline bint is_crowded(Ingest ingest) noexcept:
-    """Whether three quarters of the allowed amount wait. From then on publishers without replies,
-    who would not notice a refusal, are held back.
+    """Whether three quarters of the allowed amount is waiting. From then on publishers without
+    replies, which would not notice a refusal, are held back.
     """
     cdef uint64_t msgs_max = ingest.waiting_msgs_max - ingest.waiting_msgs_max // 4
     cdef uint64_t bytes_max = ingest.waiting_bytes_max - ingest.waiting_bytes_max // 4
@@ -83,11 +83,13 @@ cdef inline bint is_crowded(Ingest ingest) noexcept:
 
 
 class IngestOwner(Protocol):
-    """What an ingest asks its stream. The stub declares what that must have."""
+    """The stream that owns an ingest. The stub declares what it must have."""
 
 
 class CloserLook(Protocol):
-    """What takes the messages that an ingest leaves. The stub declares what it must have."""
+    """The slow path, which takes the messages that an ingest leaves. The stub declares what it must
+    have.
+    """
 
 
 cdef class Ingest(Participant):
@@ -123,7 +125,7 @@ cdef class Ingest(Participant):
     def configure(self, *, bint acks, bint is_plain, bint counts, bint takes_batches, bint waits,
                   bint writes, bint asks_interest, bint discards_new, bint discards_new_per_subject,
                   int64_t message_bytes_max):
-        """Set what the fast path has to know about the configuration."""
+        """Set the parts of the configuration that the fast path uses."""
         self.acks = acks
         self.is_plain = is_plain
         self.counts = counts
@@ -202,7 +204,7 @@ cdef class Ingest(Participant):
         return 1
 
     cdef bint _count(self, Message* message) except -1:
-        """Store the sum of an increment that is nothing else; False if it needs the slow path."""
+        """Store the sum of a plain increment; False if it needs the slow path."""
         cdef Message counted = message[0]
         cdef char body[COUNT_HEADER_MAX + COUNT_SUM_MAX]
         cdef char tail[COUNT_SUM_MAX]
@@ -239,7 +241,8 @@ cdef class Ingest(Participant):
         return True
 
     cdef bint _last_sum(self, Message* message, int64_t* total) except -1:
-        """The sum in the last message of the subject, 0 without one; False if that is not simple.
+        """The sum in the last message of the subject, 0 without one; False if it has an unusual
+        form.
         """
         cdef Record record
         cdef Block block
@@ -263,7 +266,9 @@ cdef class Ingest(Participant):
             and read_sum(record.payload, record.payload_size, total)
 
     cdef OpenFastBatch _next_of_fast(self, Message* message):
-        """The batch whose next message this certainly is; None if it needs the slow path."""
+        """Find the batch for which this is certainly the next message; None if it needs the slow
+        path.
+        """
         cdef FastReply said
         cdef OpenFastBatch fast = self.fast
         if fast is None or parse_reply(message.reply, message.reply_size, &said) != 0 \
@@ -274,7 +279,9 @@ cdef class Ingest(Participant):
         return fast
 
     cdef int _note_fast(self, OpenFastBatch fast, Message* message, uint64_t seq) except -1:
-        """The next message of a batch is stored; tell its client from time to time."""
+        """Count the message of a fast batch that was stored; its client is notified from time to
+        time.
+        """
         fast.last += 1
         fast.stored_seq = seq
         fast.used_ns = self.turn.monotonic_ns
@@ -283,7 +290,7 @@ cdef class Ingest(Participant):
         return 1
 
     cdef bint _is_full(self) noexcept:
-        """Whether too much already waits to be acknowledged."""
+        """Whether too much is waiting for an acknowledgement."""
         return self.store.last_seq - self.acknowledged_seq >= self.waiting_msgs_max \
             or self.appended_bytes - self.acknowledged_bytes >= self.waiting_bytes_max \
             or self.replies.count >= self.waiting_msgs_max
@@ -307,7 +314,7 @@ cdef class Ingest(Participant):
         return store.bytes_max <= 0 or store.bytes + size <= <uint64_t>store.bytes_max
 
     cdef bint _is_sound(self, Message* message, uint64_t size) noexcept:
-        """Whether no limit of a message refuses it, nor one of the account."""
+        """Whether neither the limits of a message nor those of the account refuse it."""
         return (self.message_bytes_max < 0
                 or <int64_t>message.total_size <= self.message_bytes_max) \
             and message.header_size <= HEADER_BYTES_MAX and message.subject_size <= SUBJECT_MAX \
@@ -318,7 +325,7 @@ cdef class Ingest(Participant):
     # -------------------------------------------------------------- atomic batches
 
     cdef bint _stage(self, Message* message) except -1:
-        """Keep a message of an open batch, or store the whole batch; False if it needs the slow
+        """Add a message to an open batch, or store the whole batch; False if it needs the slow
         path.
         """
         cdef PartFields fields
@@ -345,7 +352,7 @@ cdef class Ingest(Participant):
         return True
 
     cpdef int commit_batch(self, OpenBatch batch, bytes reply) except -1:
-        """All messages of a batch are there: store them, or tell the publisher why not."""
+        """Store a complete batch, or send the publisher the error."""
         self.turn.mark_dirty(self)
         try:
             if not self._holds(batch):
@@ -359,7 +366,7 @@ cdef class Ingest(Participant):
         return 0
 
     cdef bint _holds(self, OpenBatch batch) except -1:
-        """Whether nothing about a batch is unusual, and it certainly may be stored."""
+        """Whether a batch is plain, and certainly may be stored."""
         cdef MessageStore store = self.store
         if not self.is_plain or not batch.is_simple or self.asks_interest:
             return False
@@ -419,7 +426,7 @@ cdef class Ingest(Participant):
         return 0
 
     cdef int _refuse(self, Message* message) except -1:
-        """Too much already waits: tell the publisher to slow down, and store nothing."""
+        """Refuse a message because too much is waiting; its publisher has to slow down."""
         cdef bytes body
         if self.acks and message.reply_size:
             self.turn.mark_dirty(self)
@@ -456,8 +463,8 @@ cdef class Ingest(Participant):
         return may_direct(session, self.account, message.body[:message.header_size])
 
     cdef int _trace(self, Message* message) except -1:
-        """A message whose trace records what the stream does with it; it may be for the trace
-        alone.
+        """Handle a message with a trace, which records what the stream does with it; it may be for
+        the trace alone.
         """
         from tradewind.stream.traced_storing import publish_traced
         cdef bytes reply = message.reply[:message.reply_size]
@@ -494,8 +501,8 @@ cdef class Ingest(Participant):
             self.store.append(subject, subject_size, header, header_size, payload, payload_size,
                               timestamp, ttl_ns)
         except StoreError:
-            # If only the removal of another message failed, it is stored: whoever sends it again,
-            # because it was refused, must not have it stored twice.
+            # If only the removal of another message failed, it is stored: a publisher that repeats
+            # it, because it was refused, must not have it stored twice.
             if self.store.last_seq == seq:
                 self._note_stored(seq, size, id)
             raise
@@ -505,9 +512,9 @@ cdef class Ingest(Participant):
         return seq
 
     cpdef int64_t next_stamp(self) noexcept:
-        """The time of the next message: now, or just behind the last one while the clock is only a
-        little behind that. The stamp of a clock that was wrong is not kept up: the next one follows
-        the clock back, at most once a second, and not within a unit.
+        """The time of the next message: now, or just after the last one while the clock is only a
+        little before that. If the clock was wrong, the stamp follows it back, at most once a
+        second, and not within a unit.
         """
         cdef int64_t now_ns = self.turn.now_ns, last_ns = self.store.last_timestamp
         if now_ns > last_ns or self.store.last_seq == 0:
@@ -518,7 +525,7 @@ cdef class Ingest(Participant):
         return later(last_ns, 1)
 
     cdef int64_t _stamp(self) except? -1:
-        """The same for a message that is stored now."""
+        """The time of a message that is stored now; reports a clock that went back."""
         cdef int64_t timestamp = self.next_stamp(), last_ns = self.store.last_timestamp
         if timestamp < last_ns and self.store.last_seq:
             self.follows_from_ns = later(self.turn.monotonic_ns, FOLLOWS_AGAIN_NS)
@@ -526,18 +533,20 @@ cdef class Ingest(Participant):
         return timestamp
 
     cdef bint _may_follow(self) noexcept:
-        """Whether the clock is so far behind the last message that it was wrong then, or is now."""
+        """Whether the clock is so far before the last message that it was wrong then, or is now."""
         return later(self.turn.now_ns, CLOCK_SLACK_NS) < self.store.last_timestamp \
             and self.turn.monotonic_ns >= self.follows_from_ns
 
     def begin_unit(self, uint64_t size, uint64_t count):
-        """Messages follow that go into one block, with stamps that rise."""
+        """Prepare for messages that go into one block, with ascending stamps."""
         if self._may_follow():
             self.store.begin_run(self.turn.now_ns)
         (<object>self.store).begin_unit(size, count)
 
     cdef int _note_lifetime(self, uint64_t seq, int64_t timestamp, int64_t ttl_ns) except -1:
-        """A message has a time to live: if its stamp is not to be trusted, that begins now."""
+        """Set the timer of a message with a time to live: if its stamp cannot be trusted, that
+        begins now.
+        """
         cdef int64_t steady_ns = self.turn.steady_ns()
         if timestamp > later(steady_ns, CLOCK_SLACK_NS) and self.store.message_ttl:
             note_ahead(self.store, steady_ns)
@@ -548,7 +557,7 @@ cdef class Ingest(Participant):
                    uint32_t subject_size, const char* body, uint32_t header_size,
                    uint32_t total_size, int64_t ttl_ns) except -1:
         """Store under a given sequence, which is after the last one, at a given time; sequences in
-        between are used up. Its id is not remembered.
+        between are skipped. Its id is not remembered.
         """
         cdef uint64_t size = self.store.stored_size(
             subject_size, header_size, total_size - header_size)
@@ -571,7 +580,7 @@ cdef class Ingest(Participant):
         return 0
 
     cdef bint has_room_for_copies(self) noexcept:
-        """Whether half of what may wait for the disk is free; the other half is for publishers."""
+        """Whether half of the allowed waiting amount is free; the other half is for publishers."""
         return not self.waits or (
             self.store.last_seq - self.acknowledged_seq < self.waiting_msgs_max // 2
             and self.appended_bytes - self.acknowledged_bytes < self.waiting_bytes_max // 2)
@@ -601,7 +610,7 @@ cdef class Ingest(Participant):
 
     def submit(self, bytes subject not None, bytes reply not None, bytes header not None,
                bytes payload not None):
-        """Publish from inside the server."""
+        """Publish a message from inside the server."""
         cdef Message message
         cdef bytes body = header + payload
         message.origin = NULL
@@ -616,10 +625,10 @@ cdef class Ingest(Participant):
 
     def submit_copy(self, Rider rider not None, bytes subject not None, bytes reply not None,
                     bytes header not None, bytes payload not None):
-        """Publish the copy of another stream's message; then its publisher may have the rider.
+        """Publish the copy of another stream's message, and send the rider when the copy is
+        durable.
 
-        That is when the copy is as safe as this stream promises. If it was refused there is nothing
-        to wait for but what came before it.
+        If the copy was refused, the rider waits only for the messages before it.
         """
         cdef Message message
         if self.stream.is_active:
@@ -655,7 +664,7 @@ cdef class Ingest(Participant):
                             payload, <uint32_t>len(payload), &id, ttl_ns)
 
     def remember_id(self, bytes message_id not None, uint64_t seq):
-        """The id of the message that was stored last, or just now; empty: it has none."""
+        """Remember the id of the message stored last; an empty id is ignored."""
         cdef TextSpan id
         id.start = message_id
         id.size = <uint32_t>len(message_id)
@@ -708,7 +717,7 @@ cdef class Ingest(Participant):
                          <uint32_t>len(body))
 
     def refuse(self, bytes reply not None):
-        """Tell a publisher that too much already waits."""
+        """Refuse a message because too much is waiting."""
         cdef Message message
         message.reply = reply
         message.reply_size = <uint32_t>len(reply)
@@ -730,7 +739,9 @@ cdef class Ingest(Participant):
         self.turn.mark_dirty(self)
 
     cpdef uint64_t visible(self) noexcept:
-        """Consumers and readers may see messages up to here: as safe as the stream promises."""
+        """The last sequence that consumers and readers may see: as durable as the stream
+        promises.
+        """
         cdef uint64_t seq
         if self.waits:
             seq = self.store.synced_seq
@@ -741,7 +752,7 @@ cdef class Ingest(Participant):
         return min(seq, self.hidden_from - 1) if self.hidden_from else seq
 
     cpdef uint64_t readable(self) noexcept:
-        """Up to here messages may be read for answers that wait until they are visible.
+        """The last sequence that may be read for answers that wait until it is visible.
 
         A message that replaces another is not visible before it is synced, when the other one is
         gone already: its subject must not look empty meanwhile.
@@ -749,8 +760,8 @@ cdef class Ingest(Participant):
         return self.discarded_from - 1 if self.discarded_from else self.store.last_seq
 
     cdef int end_turn(self) except -1:
-        """The messages of this turn wait for the disk: remember how much was stored up to now, to
-        know later what still waits, and send what need not wait.
+        """Note how much was stored up to now, to know later what still waits for the disk, and send
+        the replies that need not wait.
         """
         cdef TurnMark mark
         mark.seq = self.store.last_seq
@@ -772,7 +783,7 @@ cdef class Ingest(Participant):
         return buffer_size(&self.marks) // sizeof(TurnMark)
 
     cdef int _check_acknowledged(self, uint64_t seq) except -1:
-        """Assert that nothing is acknowledged that is not there or, where the disk counts, not
+        """Assert that no message is acknowledged that is missing or, where the disk counts, not
         synced or written.
         """
         assert seq <= self.store.last_seq, (seq, self.store.last_seq)
@@ -787,9 +798,9 @@ cdef class Ingest(Participant):
         return 0
 
     cpdef void acknowledge_through(self, uint64_t seq, bytes failure=None) except *:
-        """Everything up to `seq` is as safe as the stream promises: send its replies.
+        """Send the replies of messages up to `seq`, which are as durable as the stream promises.
 
-        With a `failure` all other replies go too, with it as their body.
+        With a `failure` all other replies are sent too, with it as their body.
         """
         cdef TurnMark* mark
         if invariants.checked:
@@ -811,7 +822,7 @@ cdef class Ingest(Participant):
             self.reads.release(self.router, self.account, seq, failure)
 
     cdef bint has_moved(self) except -1:
-        """Whether the engine has to ask for the next deadline, since something changed."""
+        """Whether the engine has to update the next deadline of the stream."""
         cdef MessageStore store = self.store
         cdef bint asked = self.has_deadline
         self.has_deadline = False
@@ -821,11 +832,11 @@ cdef class Ingest(Participant):
     # -------------------------------------------------------------- at the start
 
     def load_ids(self, uint64_t first_seq, uint64_t count_max):
-        """Remember the ids of so many stored messages from a sequence on; gives where to go on, 0
-        at the end. Of more ids than may be remembered the newest are.
+        """Remember the ids of `count_max` stored messages from a sequence on; returns where to
+        continue, 0 at the end. If there are too many ids, the newest are remembered.
 
-        How long ago a message was stored is what the clock says. Stamps that are ahead of it say
-        nothing; the ids of those in the last window in front of the last stamp came just now.
+        The age of a message follows from its stamp. Stamps ahead of the clock are not trusted; ids
+        in the last window before the last stamp count as new.
         """
         cdef SubjectFilter everything = SubjectFilter(self.store.index, ())
         cdef uint64_t seq = self.store.next_matching(first_seq, everything)
@@ -867,7 +878,7 @@ cdef class Ingest(Participant):
 
 
 cdef int find_id(Record* record, TextSpan* id) except -1:
-    """The id in the header of a stored message, which may have other special fields too."""
+    """Find the id in the header of a stored message, which may have other special fields too."""
     id.size = 0
     if record.header_size == 0 or scan_header(
             record.header, record.header_size, id) == HEADER_PLAIN:

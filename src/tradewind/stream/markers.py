@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def marker_ttl_ns(config: StreamConfig) -> int:
-    """How long markers stay, in whole seconds; 0: there are none."""
+    """How long markers live, in whole seconds; 0: there are none."""
     return config.subject_delete_marker_ttl // SECOND_NS * SECOND_NS
 
 
@@ -37,8 +37,8 @@ def marker_header(config: StreamConfig) -> bytes:
 def with_longer_ttl(header: bytes, ttl_ns: int, config: StreamConfig) -> tuple[bytes, int]:
     """The header and time to live with which a message is stored.
 
-    None lives shorter than the markers of its stream: else the marker of its predecessor could
-    outlive it, and tell watchers of a newer message that an older one has gone.
+    No message lives shorter than the markers of its stream: otherwise the marker of its predecessor
+    could outlive it, and announce to watchers of a newer message that an older one has gone.
     """
     least_ns = marker_ttl_ns(config)
     if not 0 < ttl_ns < least_ns or config.max_msgs_per_subject == 1:

@@ -45,7 +45,7 @@ cdef class MessageIds:
         return <IdEntry*>(self.data + self.begin + (position - self.dropped))
 
     cdef uint64_t find(self, const char* id, uint32_t size, int64_t now_ns) noexcept nogil:
-        """The sequence that came with this id inside the window; 0 if there is none."""
+        """The sequence stored with this id inside the window; 0 if there is none."""
         cdef uint32_t hash
         cdef uint64_t seq
         if self.count == 0:
@@ -59,7 +59,7 @@ cdef class MessageIds:
 
     cdef uint64_t _find_among(self, const IdSlot* slots, size_t slot_count, const char* id,
                               uint32_t size, uint32_t hash, int64_t now_ns) noexcept nogil:
-        """The same in some slots. Of several entries with this id, the latest counts."""
+        """Find an id in one table of slots. If several entries have this id, the latest counts."""
         cdef size_t index = hash & (slot_count - 1)
         cdef uint64_t seq = 0
         cdef IdEntry* entry
@@ -73,7 +73,7 @@ cdef class MessageIds:
         return seq
 
     cdef int64_t latest_ns(self) noexcept nogil:
-        """When the last id came, or earlier if there is none: times do not go back."""
+        """The time of the last id, or the minimum if there is none: times do not go back."""
         return self._latest_ns if self.count else INT64_MIN
 
     cdef bint has_room(self, uint32_t size) noexcept nogil:
@@ -88,7 +88,7 @@ cdef class MessageIds:
         return count * sizeof(IdSlot)
 
     cdef int add(self, const char* id, uint32_t size, uint64_t seq, int64_t timestamp) except -1:
-        """Remember an id; from now on it stands for this message."""
+        """Remember an id as that of message `seq`."""
         cdef IdEntry* entry
         cdef size_t padded = (sizeof(IdEntry) + size + 7) & ~<size_t>7
         cdef uint64_t position
@@ -144,7 +144,7 @@ cdef class MessageIds:
         self.slots[hole].position = 0
 
     cdef void _cross_out(self, uint64_t position, uint32_t hash) noexcept nogil:
-        """The same for an entry that has not moved yet."""
+        """Free the slot of an entry that has not moved to the new table yet."""
         cdef size_t mask = self.slot_count // 2 - 1
         cdef size_t index = hash & mask
         if self.old_slots == NULL:
@@ -156,8 +156,8 @@ cdef class MessageIds:
             index = (index + 1) & mask
 
     cdef int _grow_slots(self) except -1:
-        """Make room for one more entry. All of many find their places in the new slots little by
-        little, with those that come.
+        """Make room for one more entry. When the table grows, its entries are moved gradually, some
+        with each new id.
         """
         cdef size_t slot_count = self.slot_count * 2 if self.slot_count else SLOTS_MIN
         cdef IdSlot* slots
@@ -214,7 +214,7 @@ cdef class MessageIds:
         return 0
 
     cpdef void expire(self, int64_t now_ns, size_t count_max=<size_t>-1) noexcept:
-        """Remove what has left the window, or up to so many: `find` does not see the others."""
+        """Remove ids that have left the window, or up to `count_max`: `find` ignores the others."""
         while self.count:
             if count_max == 0 or later(self._entry(self.dropped).timestamp,
                                        self.window_ns) > now_ns:
@@ -224,7 +224,7 @@ cdef class MessageIds:
         self._release()
 
     cdef void drop_oldest(self) noexcept nogil:
-        """Remove the oldest, whether or not it has left the window; there is one."""
+        """Remove the oldest id, inside the window or not; there must be one."""
         cdef IdEntry* entry = self._entry(self.dropped)
         cdef size_t padded = (sizeof(IdEntry) + entry.size + 7) & ~<size_t>7
         self._remove_slot(self.dropped, entry.hash)
@@ -233,7 +233,7 @@ cdef class MessageIds:
         self.count -= 1
 
     cdef void _release(self) noexcept nogil:
-        """Nothing is remembered: an idle stream holds no memory."""
+        """Release all memory, because no id is remembered."""
         free(self.data)
         free(self.slots)
         free(self.old_slots)
@@ -260,12 +260,12 @@ cdef class MessageIds:
         return later(self._entry(self.dropped).timestamp, self.window_ns) if self.count else 0
 
     def set_window(self, int64_t window_ns, int64_t now_ns):
-        """Remember ids for this long from now on; older ones are unknown immediately."""
+        """Set the window; ids older than it are unknown immediately."""
         self.window_ns = window_ns
         self.expire(now_ns, EXPIRED_AT_ONCE_MAX)
 
     def lookup(self, bytes message_id not None, int64_t now_ns):
-        """The sequence that came with this id inside the window; 0 if there is none."""
+        """The sequence stored with this id inside the window; 0 if there is none."""
         return self.find(message_id, <uint32_t>len(message_id), now_ns)
 
     def remember(self, bytes message_id not None, uint64_t seq, int64_t timestamp_ns):
@@ -277,7 +277,7 @@ cdef class MessageIds:
         return self.has_room(<uint32_t>len(message_id))
 
     def clear(self):
-        """Forget everything."""
+        """Forget all ids."""
         self.dropped += self.end - self.begin
         self.count = 0
         self._release()

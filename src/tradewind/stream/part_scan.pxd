@@ -45,7 +45,7 @@ cdef inline int64_t part_number(const TextSpan* value) noexcept nogil:
 
 cdef inline bint is_named(const char* line, size_t size, const char* name, size_t name_size,
                           TextSpan* value) noexcept nogil:
-    """Whether a line has this name, which includes its colon; `value` is what follows."""
+    """Whether a line has this name, which includes its colon; `value` is set to the rest."""
     cdef const char* end = line + size
     if size < name_size or memcmp(line, name, name_size) != 0:
         return False
@@ -107,7 +107,7 @@ cdef inline bint read_part_line(const char* line, size_t size, PartFields* part)
 
 
 cdef inline bint scan_part(const char* header, size_t size, PartFields* part) noexcept nogil:
-    """Whether a header block is one of a batch, with nothing but the fields above."""
+    """Whether a header block belongs to a batch message, with only the fields above."""
     cdef const char* at = header + 10
     cdef const char* end = header + size
     cdef const char* line_end

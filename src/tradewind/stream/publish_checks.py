@@ -43,12 +43,12 @@ _DIGITS: Final = re.compile(rb"0*([0-9]{1,19})")
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """A message on its way in: its subject after the transform, its header cleaned."""
+    """An incoming message: its subject after the transform, its header cleaned."""
 
     subject: bytes
     header: bytes
     payload: bytes
-    # Of the header: those whose names begin with "Nats-".
+    # The fields of the header whose names begin with "Nats-".
     fields: Mapping[bytes, bytes]
 
     @staticmethod
@@ -58,23 +58,25 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 class Accept(msgspec.Struct, frozen=True):
-    """Store it. `rollup`: then remove what is older; `skip`: only use up a sequence."""
+    """The verdict to store a message. `rollup`: then remove older ones; `skip`: only skip a
+    sequence.
+    """
 
     message_id: bytes
     rollup: str = ""
     ttl_ns: int = 0
     skip: bool = False
-    # Of a counter: what is stored instead, and the sum.
+    # For a counter: what is stored instead, and the sum.
     count: Count | None = None
-    # What is stored instead of its own header; None: that.
+    # The header to store instead of the message's own one, or None.
     header: bytes | None = None
-    # It is a schedule.
+    # The timing of a schedule.
     timing: Timing | None = None
     # The subject of a schedule that goes with it.
     ends: bytes = b""
 
     def stored_form(self, message: Publish) -> Publish:
-        """What is stored of a message."""
+        """A message in the form in which it is stored."""
         if (counted := self.count) is not None:
             return Publish(message.subject, counted.header, counted.payload, message.fields)
         if self.header is not None:
@@ -82,26 +84,26 @@ class Accept(msgspec.Struct, frozen=True):
         return message
 
     def stored_bytes(self, message: Publish) -> int:
-        """What a message takes in its block, if it is stored."""
+        """The size of a message in its block."""
         stored = self.stored_form(message)
         return record_bytes(len(stored.subject), len(stored.header), len(stored.payload))
 
 
 class Duplicate(msgspec.Struct, frozen=True):
-    """It was stored before, as `seq`."""
+    """The verdict that a message was stored before, as `seq`."""
 
     seq: int
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """There is no room to remember its id; it may be sent again later."""
+    """The verdict that there is no room to remember an id; the message may be sent again later."""
 
 
 class PublishChecks(msgspec.Struct):
     """The checks of one stream.
 
-    `resources` asks whoever counts for the account whether this many more bytes are allowed, and
-    `wanted` whether anybody would get a message of this subject (streams with interest retention).
+    `resources` returns the error if the account may not store this many more bytes, and `wanted`
+    whether a message of this subject would have a consumer (streams with interest retention).
     """
 
     config: StreamConfig
@@ -111,8 +113,8 @@ class PublishChecks(msgspec.Struct):
     wanted: Callable[[bytes], bool]
 
     def marker_of(self, subject: bytes) -> tuple[Publish, Accept] | None:
-        """What takes the place of the last message of a subject when it expires; None if nobody
-        would get it.
+        """The marker that replaces the last message of a subject when it expires; None if no
+        consumer would get it.
         """
         config = self.config
         if config.retention is RetentionPolicy.INTEREST and not self.wanted(subject):
@@ -121,7 +123,7 @@ class PublishChecks(msgspec.Struct):
         return marker, Accept(b"", ttl_ns=marker_ttl_ns(config))
 
     def checks(self, message: Publish, last_id: bytes, turn: Turn) -> Accept | Duplicate | Busy:
-        """The verdict; ApiError is the reply to a message that is refused."""
+        """The verdict on a message; ApiError is the reply if it is refused."""
         config = self.config
         size = len(message.header) + len(message.payload)
         if self._is_too_large(message):
@@ -161,9 +163,9 @@ class PublishChecks(msgspec.Struct):
         return self._admit(message, accept)
 
     def check_own(self, message: Publish) -> Accept:
-        """The verdict on a message that this server has made; ApiError if it is refused.
+        """The verdict on a message made by this server; ApiError if it is refused.
 
-        It demands nothing, so only its size and the limits are looked at.
+        Only its size and the limits are checked, since it has no requirements.
         """
         if self._is_too_large(message):
             raise errors.STREAM_STORE_FAILED(err="message too large")
@@ -179,8 +181,8 @@ class PublishChecks(msgspec.Struct):
     def check_copy(self, message: Publish, turn: Turn, *, dedupes: bool) -> Accept | Duplicate:
         """The verdict on the copy of another stream's message; ApiError if there is no room.
 
-        What its publisher had to keep to was checked by the origin. Here it may mean nothing: a
-        stream that does not expire or roll up messages keeps the fields as they are.
+        The requirements of its publisher were checked by the origin. Here they may have no meaning:
+        a stream that does not expire or roll up messages stores the fields as they are.
         """
         config, fields = self.config, message.fields
         size = len(message.header) + len(message.payload)
@@ -215,14 +217,14 @@ class PublishChecks(msgspec.Struct):
         return Accept(message_id, rollup, ttl_ns, count=counted)
 
     def _previous(self, subject: bytes) -> MessageCopy | None:
-        """The last message of a subject, whether it is safe yet or not."""
+        """The last message of a subject, durable or not."""
         try:
             return stream_queries.last_message(self.store, subject, self.store.last_seq)
         except NotFoundError:
             return None
 
     def _count(self, message: Publish) -> Count | None:
-        """The sum, if this is a counter; its size is that of the message from now on."""
+        """The sum, if this is a counter; its size replaces that of the message."""
         if not self.config.allow_msg_counter:
             return None
         result = count(message.header, message.fields, self._previous(message.subject))
@@ -231,7 +233,9 @@ class PublishChecks(msgspec.Struct):
         return result
 
     def _check_features(self, message: Publish) -> None:
-        """What this stream does not do, and headers that are too large."""
+        """ApiError if the message uses features that the stream lacks, or its header is too
+        large.
+        """
         if len(message.header) > HEADER_BYTES_MAX:
             raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
         check_increment(message.fields, message.payload, is_counter=self.config.allow_msg_counter)
@@ -254,13 +258,13 @@ class PublishChecks(msgspec.Struct):
             raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=self.store.last_seq)
 
     def check_stream(self, message: Publish) -> None:
-        """Whether it is meant for this stream."""
+        """ApiError if the message expects another stream."""
         expected = message.fields.get(header_fields.EXPECTED_STREAM)
         if expected and expected != self.config.name.encode():
             raise errors.STREAM_NOT_MATCH()
 
     def last_sequence_of(self, subject: bytes) -> int:
-        """Of a subject, or of all that match a pattern; 0: there is none."""
+        """The last sequence of a subject, or of all that match a pattern; 0: there is none."""
         if (state := self.store.subject_state(subject)) is not None:
             return state.last_seq
         try:
@@ -269,9 +273,9 @@ class PublishChecks(msgspec.Struct):
             return 0
 
     def check_origin(self, message: Publish, now_ns: int) -> tuple[Timing | None, bytes]:
-        """Schedules, and headers that only a server may send.
+        """Check schedules, and headers that only a server may send.
 
-        Gives when it is to be published, if it is a schedule, and the schedule that it ends.
+        Returns the timing of a schedule, and the schedule that the message ends.
         """
         timing = check_schedule(message.subject, message.fields, self.config, now_ns)
         ends = check_next(message.subject, message.fields, self.config, self.store)
@@ -280,7 +284,7 @@ class PublishChecks(msgspec.Struct):
         return timing, ends
 
     def rollup(self, message: Publish) -> str:
-        """What it takes the place of: "sub", "all" or nothing."""
+        """The scope of what the message replaces: "sub", "all" or nothing."""
         value = message.fields.get(header_fields.ROLLUP, b"").decode("utf-8", "replace")
         if not value:
             return ""
@@ -292,19 +296,19 @@ class PublishChecks(msgspec.Struct):
         return rollup
 
     def _is_too_large(self, message: Publish) -> bool:
-        """Whether no file can hold it."""
+        """Whether the message is too large for any file."""
         return (
             self.config.storage is StorageType.FILE
             and self.counted_size(message) > RECORD_BYTES_MAX
         )
 
     def counted_size(self, message: Publish) -> int:
-        """What it counts in the bytes of the stream."""
+        """The size of the message in the bytes of the stream."""
         stored = MessageCopy(0, 0, message.subject, message.header, message.payload)
         return self.store.counted_size(stored)
 
     def _admit(self, message: Publish, accept: Accept) -> Accept:
-        """The limits, which are looked at last."""
+        """Check the limits, which come last."""
         if (error := self.resources(self.counted_size(message))) is not None:
             raise error
         if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
@@ -318,7 +322,9 @@ class PublishChecks(msgspec.Struct):
     def check_room(
         self, message: Publish, rollup: str, *, msgs: int = 0, size: int = 0, subject_msgs: int = 0
     ) -> None:
-        """With discard new: ApiError if there is no room, beside this much that comes before it."""
+        """With discard new: ApiError if there is no room for the message after `msgs` and `size`
+        others.
+        """
         per_subject = self.config.discard_new_per_subject and not rollup
         try:
             self.store.check_room(
@@ -334,8 +340,8 @@ class PublishChecks(msgspec.Struct):
             raise errors.STREAM_STORE_FAILED(err=str(error)) from None
 
     def admit_member(self, message: Publish, before_bytes: int = 0) -> None:
-        """What is looked at before a message that is not alone is kept; ApiError if it is refused.
-        `before_bytes` is what those before it take.
+        """The checks of a message of a batch or transaction before it is stored; ApiError if it is
+        refused. `before_bytes` is the size of those before it.
         """
         if self.config.sealed:
             raise errors.STREAM_SEALED()
@@ -346,7 +352,7 @@ class PublishChecks(msgspec.Struct):
             raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
 
     def admit_part(self, message: Publish, *, is_fast: bool = False) -> None:
-        """What is looked at before a message of a batch is kept; ApiError if it is refused."""
+        """The checks of a message of a batch before it is stored; ApiError if it is refused."""
         self.admit_member(message)
         if is_fast and not self.config.allow_batched:
             raise errors.BATCH_PUBLISH_DISABLED()
@@ -355,19 +361,19 @@ class PublishChecks(msgspec.Struct):
 
 
 def _limit(value: int) -> int:
-    """-1 if there is none; 0 means so too."""
+    """A limit as the store expects it: -1 if there is none, which 0 means too."""
     return value if value > 0 else -1
 
 
 def with_rollup(header: bytes, fields: Mapping[bytes, bytes]) -> bytes:
-    """The header of a schedule, which takes the place of the one before on its subject."""
+    """The header of a schedule, which replaces the previous one of its subject."""
     if fields.get(header_fields.ROLLUP):
         return header
     return header_fields.add_fields(header, b"%s: sub\r\n" % header_fields.ROLLUP)
 
 
 def time_to_live(value: bytes) -> int:
-    """Nanoseconds, negative for ever; 0 without one, or if its value says nothing sensible."""
+    """Parse a time to live in nanoseconds, negative for ever; 0 if it is missing or invalid."""
     digits = value.lstrip(b"0")
     if digits.isdigit() and (len(digits) > 19 or int(digits) >= 2**63):
         return 0  # a stored one would be as long as possible
@@ -378,11 +384,11 @@ def time_to_live(value: bytes) -> int:
 
 
 def whole_number(text: bytes) -> int | None:
-    """The number that a header says; None if it says none."""
+    """Parse a number in a header; None if it is not one."""
     match = _DIGITS.fullmatch(text)
     return int(match[1]) if match is not None else None
 
 
 def says_number(text: bytes, value: int) -> bool:
-    """Whether a header says this number; what is not a number says nothing."""
+    """Whether a header has this number."""
     return whole_number(text) == value

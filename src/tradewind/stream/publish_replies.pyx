@@ -1,4 +1,4 @@
-"""What a stream sends once its messages are acknowledged, in the order in which they arrived.
+"""The replies that a stream sends once its messages are acknowledged, in the order of arrival.
 
 Owns one growing buffer of replies. An acknowledgement is kept only as its subject, its sequence and
 any additional content; its JSON is written when it is sent. It never publishes inside a delivery:
@@ -10,9 +10,9 @@ any additional content; its JSON is written when it is sent. It never publishes 
     +OK                                         for a stream created by a preview of JetStream
 
 A copy of a message (republish) that another stream stores carries the acknowledgement of the
-message with it (`Rider`): that stream sends it once the copy is as safe as it promises, so whoever
-receives the acknowledgement finds the copy. Streams that copy to each other pass it on `HOPS_MAX`
-times.
+message with it (`Rider`): that stream sends it once the copy is as durable as it promises, so the
+receiver of the acknowledgement finds the copy. Streams that copy to each other pass it on
+`HOPS_MAX` times.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -37,7 +37,9 @@ cdef class Rider:
 
 
 cdef class ReplyQueue:
-    """`prefix` is the beginning of an acknowledgement, up to its sequence."""
+    """The queue of one stream; `prefix` is the beginning of an acknowledgement, up to its
+    sequence.
+    """
 
     def __cinit__(self, bytes prefix not None):
         buffer_init(&self.entries)
@@ -51,7 +53,7 @@ cdef class ReplyQueue:
 
     @property
     def memory_bytes(self):
-        """Bytes of the waiting replies."""
+        """The size of the waiting replies."""
         return self.entries.end - self.entries.begin
 
     cdef int add(self, uint32_t kind, uint64_t seq, const char* subject, uint32_t subject_size,
@@ -88,7 +90,7 @@ cdef class ReplyQueue:
         return 0
 
     cdef Rider _next_rider(self, uint64_t seq):
-        """What the copy of message `seq` carries with it: the first waiting reply, if it is for
+        """The rider that the copy of message `seq` carries: the first waiting reply, if it is for
         that message; otherwise None.
         """
         cdef ReplyHead head
@@ -143,9 +145,7 @@ cdef class ReplyQueue:
         return 0
 
     cdef int _check(self) except -1:
-        """Assert that the replies fill their buffer to the last byte, and that their number is
-        right.
-        """
+        """Assert that the replies fill their buffer exactly, and that their number is right."""
         cdef ReplyHead head
         cdef uint64_t count = 0
         cdef size_t at = self.entries.begin

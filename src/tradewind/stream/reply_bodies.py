@@ -1,6 +1,6 @@
-"""What the publishers of a stream are answered.
+"""The bodies of replies to the publishers of a stream.
 
-Owns the words: those of today, and those of a stream that was created with the API of a JetStream
+Owns the texts: the current ones, and those of a stream that was created with the API of a JetStream
 preview. It never sends anything: `publish_replies` has the answers that wait.
 
     {"stream":"S","seq":8}                     stored; `ingest` adds the number and what follows it
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def or_stored(reason: object) -> str:
-    """Why a message is not acknowledged, for a publisher that must not take it for not stored."""
+    """The reason for a missing acknowledgement, worded so that the message may still be stored."""
     return f"{reason}; what was published and not acknowledged may be stored"
 
 
 class ReplyBodies:
-    """Those of one stream. `stored` is the beginning of every acknowledgement."""
+    """The reply bodies of one stream. `stored` is the beginning of every acknowledgement."""
 
     def __init__(self, name: str, domain: str, *, is_preview: bool) -> None:
         self._name = encode(name)
@@ -36,7 +36,7 @@ class ReplyBodies:
         self.stored = PREVIEW_OK if is_preview else acknowledgement
 
     def refused(self, error: ApiError) -> bytes:
-        """Why a message is not stored."""
+        """The reply to a message that is refused."""
         if self._is_preview:
             return b"-ERR '%s'" % error.description.encode()
         detail = ErrorDetail(

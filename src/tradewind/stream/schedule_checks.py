@@ -31,7 +31,9 @@ ROLLUP_SUBJECT = b"sub"
 def check_schedule(
     subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int
 ) -> Timing | None:
-    """When a message is to be published; None if it is an ordinary one, ApiError if it is wrong."""
+    """When a message is to be published; None if it is an ordinary one, ApiError if it is
+    invalid.
+    """
     timing = _timing_of(fields, config, now_ns)
     if timing is None:
         return None
@@ -55,7 +57,9 @@ def check_schedule(
 
 
 def _timing_of(fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int) -> Timing | None:
-    """Those that cannot be read are wrong even where there are no schedules, but otherwise."""
+    """Parse the timing. An unreadable one is refused even without schedules, but with another
+    error.
+    """
     pattern = fields.get(header_fields.SCHEDULE, b"")
     zone = fields.get(header_fields.SCHEDULE_TIME_ZONE)
     if not pattern and zone is None:
@@ -73,7 +77,7 @@ def _timing_of(fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int)
 
 
 def _check_places(subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig) -> None:
-    """Where it is published to, and where its content comes from."""
+    """ApiError if the target or the source of a schedule is invalid."""
     target = fields.get(header_fields.SCHEDULE_TARGET, b"")
     source = fields.get(header_fields.SCHEDULE_SOURCE, b"")
     if not is_literal(target) or target == subject:
@@ -100,7 +104,9 @@ def is_literal(subject: bytes) -> bool:
 def check_next(
     subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig, store: MessageStore
 ) -> bytes:
-    """The schedule that a message ends, or nothing; ApiError if it says what only a server may."""
+    """The schedule that a message ends, or nothing; ApiError if its headers are reserved for
+    servers.
+    """
     following = fields.get(header_fields.SCHEDULE_NEXT)
     scheduler = fields.get(header_fields.SCHEDULER, b"")
     if not following:
@@ -121,8 +127,8 @@ def check_next(
 
 
 def may_direct(session: Session, account: Account, header: bytes) -> bool:
-    """Whether a publisher may itself publish to the subjects that its headers direct a stream of an
-    account to: the target of a schedule, and the schedule that a message ends.
+    """Whether a publisher may itself publish to the subjects to which its headers direct a stream
+    of an account: the target of a schedule, and the schedule that a message ends.
     """
     fields = header_fields.special_fields(header)
     authority = Authority(account, session)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tradewind.store.table.message_store import MessageStore
 
 FIRED_PER_STEP: Final = 500
-# The clock of the machine may be set while nobody looks.
+# The clock of the machine may be set between two looks.
 LOOK_AGAIN_NS: Final = 60_000_000_000
 # This many different values of Nats-Schedule are remembered while a start reads them.
 TIMINGS_MAX: Final = 1024
@@ -40,12 +40,12 @@ REFUSED_AGAIN_NS: Final = 10_000_000_000
 
 
 def begin_schedule(store: MessageStore, seq: int, timing: Timing, now_ns: int) -> None:
-    """A message was stored just now that is a schedule."""
+    """Add the schedule of a message that was just stored."""
     note_schedule(store, seq, _clamped(timing.next_ns(now_ns, now_ns)))
 
 
 class ScheduledRun(msgspec.Struct, frozen=True):
-    """What is published; `ends`: the subject of a schedule that has no further run."""
+    """A message to publish; `ends`: the subject of a schedule that has no further run."""
 
     target: bytes
     header: bytes
@@ -54,14 +54,16 @@ class ScheduledRun(msgspec.Struct, frozen=True):
 
 
 class Schedules:
-    """Those of one stream. `publish(run)` stores a run; ApiError if that is not possible now."""
+    """The schedules of one stream. `publish(run)` stores a run; ApiError if that is not possible
+    now.
+    """
 
     def __init__(self, store: MessageStore, publish: Callable[[ScheduledRun], None]) -> None:
         self._store = store
         self._publish = publish
-        # Of runs that were refused: when they should have been.
+        # The planned times of runs that were refused.
         self._refused: dict[int, int] = {}
-        # Those that a clock which went back may have left with a time that is far too late.
+        # Schedules whose time may be far too late, because the clock went back.
         self._doubtful: list[tuple[int, int]] = []
 
     # ---------------------------------------------------------------- time
@@ -74,7 +76,9 @@ class Schedules:
         return None if due_ns is None else min(due_ns, now_ns + LOOK_AGAIN_NS)
 
     def tick(self, now_ns: int) -> None:
-        """Publish what is due, in the order of the schedules; some of it if that is much."""
+        """Publish the runs that are due, in the order of their schedules; some of them if they are
+        many.
+        """
         if self._doubtful:
             self._plan_again(now_ns)
         due = sorted(self._store.schedules.take_expired(now_ns, FIRED_PER_STEP))
@@ -83,20 +87,20 @@ class Schedules:
             try:
                 self._run(seq, due_ns, now_ns)
             except Exception:
-                # What is not done is due still.
+                # Runs that were not published are still due.
                 for left_seq, left_ns in due:
                     self._store.schedules.add(left_seq, left_ns)
                 raise
             del due[0]
 
     def clock_went_back(self) -> None:
-        """Look again at all times: one that was planned by a clock that was ahead may be years
+        """Check all times again: one that was planned by a clock that was ahead may be years
         away.
         """
         self._doubtful = list(self._store.schedules.pending())
 
     def _plan_again(self, now_ns: int) -> None:
-        """Have some of those that repeat not wait for longer than from now to their next time."""
+        """Bring forward some repeating schedules whose next time is too far away."""
         for _ in range(min(len(self._doubtful), FIRED_PER_STEP)):
             # One that cannot be read is looked at once: the others follow with the next call.
             seq, due_ns = self._doubtful.pop()
@@ -159,18 +163,19 @@ class Schedules:
     # ---------------------------------------------------------------- the end and the start
 
     def restore_planned_times(self) -> None:
-        """Before the times are written down: those of refused runs are what they should be."""
+        """Set refused runs back to their planned times, before the times are written to disk."""
         for seq, planned_ns in self._refused.items():
             if self._store.is_live(seq):
                 self._store.schedules.add(seq, planned_ns)
         self._refused.clear()
 
     def recover(self, known: Iterable[tuple[int, int]], stamp: int, now_ns: int) -> None:
-        """Know the times again: `known` are those from below `stamp`, the messages tell the rest.
+        """Restore the times: `known` are those from below `stamp`, the others follow from the
+        messages.
 
-        Of a schedule that repeats, and from which no run is found, there was none, or its message
-        was removed since. If all messages are there it is the former: it is overdue. Else a run is
-        rather left out than made twice.
+        If no run of a repeating schedule is found, there was none, or its message was removed
+        since. If all messages are there, it is the former: it is overdue. Otherwise a run is rather
+        left out than made twice.
         """
         store = self._store
         complete_from = _complete_from(store)
@@ -201,7 +206,7 @@ class Schedules:
             self._follow_runs(stamp)
 
     def _adopt(self, message: MessageCopy, due_ns: int, known_to: int) -> None:
-        """Take over a schedule, unless a message behind `known_to` has ended it."""
+        """Restore a schedule, unless a message after `known_to` has ended it."""
         store, seq = self._store, message.seq
         state = store.subject_state(message.subject)
         if state is not None and state.last_seq != seq:
@@ -214,7 +219,7 @@ class Schedules:
         store.schedules.add(seq, due_ns)
 
     def _follow_runs(self, stamp: int) -> None:
-        """What the messages of runs say of their schedules."""
+        """Update schedules from the messages of their runs."""
         store = self._store
         first = max(min(seq for seq, _ in store.schedules.pending()), stamp)
         runs = sequences_with(store, b"Nats-Scheduler", first)
@@ -241,7 +246,7 @@ def _fields(message: MessageCopy) -> dict[bytes, bytes]:
 
 
 def _timing_of(message: MessageCopy, now_ns: int) -> Timing | None:
-    """What a stored message says; None if it is not a schedule."""
+    """The timing of a stored message; None if it is not a schedule."""
     fields = _fields(message)
     if not (pattern := fields.get(header_fields.SCHEDULE)):
         return None

@@ -8,7 +8,7 @@ Owns the way of such a message from its arrival to the answer, and the batches t
     run           what a schedule publishes when it is due
     marker        what takes the place of an expired message
 
-`publish_checks` gives the verdict, `storing` does what it says. It never touches the store itself,
+`publish_checks` gives the verdict, `storing` carries it out. It never touches the store itself,
 except for an expired message, which goes when its marker is there.
 """
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class SlowPath:
-    """That of one stream. `staging` and `fast_batches` are its open batches, of either kind;
-    `transform` is applied to the subject of each message.
+    """The slow path of one stream. `staging` and `fast_batches` are its open batches, of either
+    kind; `transform` is applied to the subject of each message.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SlowPath:
         self.fast_batches = FastBatches(context.batches, ingest, self._check_fast, storing.store)
 
     def configure(self, config: StreamConfig, transform: SubjectMapping | None) -> None:
-        """Have this configuration from now on; batches that it does not allow are dropped."""
+        """Apply a configuration; batches that it does not allow are dropped."""
         self.transform = transform
         if not config.allow_atomic:
             self.staging.clear()
@@ -79,7 +79,7 @@ class SlowPath:
     # ---------------------------------------------------------------- publishers
 
     def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Called by `ingest` with a message that it leaves; StoreError."""
+        """Called by `ingest` for a message that it does not handle; StoreError."""
         message = self.incoming(subject, header, payload)
         if self.publish_part(message, reply):
             return
@@ -91,7 +91,7 @@ class SlowPath:
             self.carry_out(message, verdict, reply)
 
     def incoming(self, subject: bytes, header: bytes, payload: bytes) -> Publish:
-        """A message as the stream takes it."""
+        """An incoming message with its transformed subject and cleaned header."""
         if self.transform is not None:  # a call less for most messages
             subject = self.own_subject(subject)
         header = header_fields.clean(header)
@@ -104,17 +104,17 @@ class SlowPath:
         return self.transform.apply_bytes(subject) or subject
 
     def check(self, message: Publish) -> Accept | Duplicate | Busy:
-        """What is to become of a message; ApiError if it is refused."""
+        """The verdict on a message; ApiError if it is refused."""
         return self._checks.checks(message, self._ingest.last_id, self._turn)
 
     def _check_fast(self, message: Publish) -> Accept | Duplicate | Busy:
-        """The same for a message of a fast batch."""
+        """The verdict on a message of a fast batch."""
         if not message.header:
             return self.check(message)
         return BatchCheck(self._checks, self._turn).check_alone(message, self._ingest.last_id)
 
     def carry_out(self, message: Publish, verdict: Accept | Duplicate | Busy, reply: bytes) -> None:
-        """Have that become of it; StoreError."""
+        """Act on a verdict; StoreError."""
         if isinstance(verdict, Duplicate):
             self._ingest.acknowledge(reply, verdict.seq, duplicate=True)
         elif isinstance(verdict, Busy):
@@ -125,23 +125,23 @@ class SlowPath:
             self._ingest.acknowledge(reply, seq, tail=tail)
 
     def refuse(self, reply: bytes, error: errors.ApiError) -> None:
-        """Tell a publisher why its message is not stored, and whoever has it traced."""
+        """Send a publisher the error, and record it in a trace."""
         self._ingest.answer(reply, self._bodies.refused(error))
         if (trace := self._router.trace) is not None:
             trace.refusal = error
 
     def store_failed(self, error: StoreError, reply: bytes) -> None:
-        """A message could not be stored: its publisher is told. Called inside a delivery.
+        """Send a publisher the error of a store that failed. Called inside a delivery.
 
-        A call to the disk may have failed when the message was in the store already, at making room
-        for it; what the store itself refuses is certainly not in it.
+        A call to the disk may have failed when the message was in the store already, while making
+        room for it; a message that the store itself refuses is certainly not in it.
         """
         text = or_stored(error) if isinstance(error, DiskError) else str(error)
         refusal = errors.STREAM_STORE_FAILED(err=text)
         self._ingest.answer(reply, self._bodies.refused(refusal))
 
     def publish_failed(self, reply: bytes) -> None:
-        """By a fault of ours a message may be stored or not: its publisher is told."""
+        """Notify a publisher that its message may be stored or not, after an internal error."""
         refusal = errors.STREAM_STORE_FAILED(err=or_stored(INTERNAL_ERROR))
         self._ingest.answer(reply, self._bodies.refused(refusal))
 
@@ -158,7 +158,7 @@ class SlowPath:
         return True
 
     def _publish_fast(self, message: Publish, reply: bytes) -> None:
-        """A message of a fast batch that is not just the next one."""
+        """Handle a message of a fast batch that is not simply the next one."""
         try:
             self._checks.admit_part(message, is_fast=True)
             self.fast_batches.take(message, reply, self._turn.monotonic_ns)
@@ -167,7 +167,7 @@ class SlowPath:
         self._ingest.deadline_changed()
 
     def _publish_atomic(self, message: Publish, reply: bytes) -> None:
-        """A message of an atomic batch: kept until the last one comes, which stores them all."""
+        """Add a message to an atomic batch, and store the batch with its last message."""
         try:
             self._checks.admit_part(message)
             batch = self.staging.add(message, self._turn.monotonic_ns)
@@ -182,7 +182,7 @@ class SlowPath:
             self._ingest.commit_batch(batch, reply)
 
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
-        """Store a batch that needs a closer look, if all of it holds; StoreError."""
+        """Store a batch that needs a closer look, if all checks succeed; StoreError."""
         checks = BatchCheck(self._checks, self._turn)
         verdicts = []
         size = 0
@@ -201,7 +201,7 @@ class SlowPath:
         self._context.abandoned(self._name, batch_id.decode("utf-8", "surrogateescape"), reason)
 
     def drop_batches(self) -> None:
-        """Forget all that are open, without a word."""
+        """Drop all open batches silently."""
         self.staging.clear()
         self.fast_batches.clear()
 
@@ -221,7 +221,7 @@ class SlowPath:
             self._storing.store(message, verdict, place)
 
     def publish_run(self, run: ScheduledRun) -> None:
-        """Store what a schedule publishes; ApiError if it is refused."""
+        """Store a scheduled run; ApiError if it is refused."""
         fields = header_fields.special_fields(run.header)
         message = Publish(self.own_subject(run.target), run.header, run.payload, fields)
         verdict = self._checks.check_own(message)
@@ -230,11 +230,12 @@ class SlowPath:
             self._storing.remove_schedule(run.ends)
 
     def mark_expired(self, expired: MessageCopy) -> bool:
-        """Have a marker in the place of the last message of a subject; false: not now.
+        """Replace the last message of a subject by a marker; false if that is not possible now.
 
-        It is stored whatever the limits say: it makes room. First the marker, then the removal, so
-        that whatever a crash leaves tells watchers of the subject what became of it. A sealed
-        stream takes none: the message stays, as with nats-server, and does not hold up others.
+        The marker is stored regardless of limits, because it makes room. It is stored before the
+        removal, so that even after a crash watchers of the subject learn that the message has gone.
+        A sealed stream takes no markers: the message stays, as with nats-server, and does not hold
+        up others.
         """
         store = self._ingest.store
         if self._checks.config.sealed:

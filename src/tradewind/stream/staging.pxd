@@ -22,7 +22,7 @@ ctypedef struct PartHead:
 
 
 cdef inline size_t part_bytes(const PartHead* head) noexcept nogil:
-    """What a message takes in the buffer of its batch; the next one begins at a multiple of 8."""
+    """The size of a message in the buffer of its batch; the next one begins at a multiple of 8."""
     return (sizeof(PartHead) + head.subject_size + head.total_size + 7) & ~<size_t>7
 
 
@@ -34,7 +34,7 @@ cdef class BatchLimits:
     cdef public uint64_t open_count
     cdef public uint64_t bytes              # of all open batches of the server
     cdef public uint64_t bytes_max
-    # Of fast batches, which hold no messages.
+    # The same for fast batches, which hold no messages.
     cdef public uint64_t fast_per_stream_max
     cdef public uint64_t fast_total_max
     cdef public uint64_t fast_open_count

@@ -10,9 +10,9 @@ committed; an open one is gone with the server, as with nats-server.
 
 With the commit `eob` the last message only ends the batch: it is not stored itself.
 
-What a committed batch has to fulfil is in `batch_checks`. A batch of messages without unusual
-fields is looked at here (`OpenBatch.holds`), without an object per message: whatever does not
-certainly hold goes there, which knows all cases and gives the error.
+The checks of a committed batch are in `batch_checks`. A batch of messages without unusual fields is
+looked at here (`OpenBatch.holds`), without an object per message: whatever does not certainly hold
+goes there, which knows all cases and gives the error.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -34,7 +34,7 @@ from tradewind.stream.publish_checks import Publish, whole_number
 ID_BYTES_MAX = PART_ID_MAX
 
 cdef enum:
-    # What open batches may hold in memory, in one stream and in all. nats-server has no such
+    # The memory that open batches may use, in one stream and in all. nats-server has no such
     # limits. A batch is stored in one block, and blocks are read up to 64 MiB.
     STAGED_BYTES_MAX = 33554432
     STAGED_TOTAL_BYTES_MAX = 268435456
@@ -47,7 +47,7 @@ cdef bytes END_VALUE = b"eob"
 
 
 cdef class BatchLimits:
-    """What one server allows, and the total of what is open there."""
+    """The limits of one server, and the total of its open batches."""
 
     def __init__(self, *, uint64_t msgs_max=1000, uint64_t per_stream_max=50,
                  uint64_t total_max=1000, int64_t rest_ns=10_000_000_000,
@@ -77,7 +77,7 @@ def batch_limits(given):
 
 
 class AbandonedError(Exception):
-    """A batch is given up: `reason` is for the event, None if there is none."""
+    """A batch was given up: `reason` is for the event, None if there is none."""
 
     def __init__(self, error, reason):
         super().__init__(error.description)
@@ -86,7 +86,7 @@ class AbandonedError(Exception):
 
 
 cdef class OpenBatch:
-    """A batch on its way in, or one that was taken out to be stored."""
+    """A batch that is still open, or was taken out to be stored."""
 
     def __cinit__(self):
         buffer_init(&self.parts)
@@ -101,8 +101,8 @@ cdef class OpenBatch:
 
     cdef int add(self, const char* subject, uint32_t subject_size, const char* body,
                   uint32_t header_size, uint32_t total_size, PartFields* fields) except -1:
-        """Copy a message into the batch; `fields` is what its header contains, NULL: more than
-        that.
+        """Copy a message into the batch; `fields` are those of its header, NULL if it has others
+        too.
         """
         cdef PartHead head
         head.subject_size = subject_size
@@ -156,7 +156,7 @@ cdef class OpenBatch:
 
     cdef bint holds(self, MessageStore store, MessageIds ids, int64_t now_ns) except -1:
         """Whether all messages certainly meet the rules for ids and sequences; StoreError if the
-        store cannot tell.
+        store cannot be read.
         """
         cdef Table seen, subjects
         cdef PartHead* head
@@ -193,7 +193,8 @@ cdef class OpenBatch:
 
     cdef bint _meets_demands(self, MessageStore store, PartHead* head, const char* subject,
                              Table* subjects, bint is_first) except -1:
-        """Whether it meets its required sequences, if these `subjects` come before it in the batch.
+        """Whether a message meets its required sequences, if these `subjects` come before it in the
+        batch.
         """
         cdef const char* asked = subject
         cdef uint32_t asked_size = head.subject_size, hash
@@ -237,7 +238,7 @@ cdef class OpenBatch:
 
     @property
     def tail(self):
-        """What the acknowledgement contains about the batch."""
+        """The part of the acknowledgement about the batch."""
         return b',"batch":%s,"count":%d' % (
             encode(self.id.decode("utf-8", "replace")), self.count)
 
@@ -263,7 +264,7 @@ cdef class Staging:
     # -------------------------------------------------------------- per message
 
     cdef OpenBatch next_part(self, PartFields* fields, uint64_t size):
-        """The batch whose next message, of this size, this certainly is; otherwise None."""
+        """The batch for which this is certainly the next message; otherwise None."""
         cdef uint32_t hash = table_hash(&self.table, fields.batch_id.start, fields.batch_id.size)
         cdef void* found = table_find(&self.table, hash, fields.batch_id.start,
                                       fields.batch_id.size)
@@ -312,7 +313,7 @@ cdef class Staging:
     # -------------------------------------------------------------- every case
 
     def add(self, message, int64_t now_ns):
-        """Take a message; returns its batch if it commits that, otherwise None. ApiError if
+        """Take a message; returns its batch if the message commits it, otherwise None. ApiError if
         refused.
         """
         batch_id = message.fields[header_fields.BATCH_ID]
@@ -385,7 +386,7 @@ cdef class Staging:
     # -------------------------------------------------------------- life
 
     def clear(self):
-        """Drop all of them without a report."""
+        """Drop all batches silently."""
         for batch in list(self.open.values()):
             self.close(batch)
 
@@ -395,7 +396,7 @@ cdef class Staging:
         return self.look_ns
 
     def tick(self, int64_t now_ns):
-        """Give up those that have rested for too long."""
+        """Give up batches that were idle for too long."""
         cdef OpenBatch batch
         cdef int64_t soonest_ns = 0
         if not 0 < self.look_ns <= now_ns:

@@ -1,8 +1,8 @@
-"""A message and the verdict on it -> a stored message, and what it brings about.
+"""Stores a message by its verdict, with all consequences.
 
-Owns what follows a message that is not plain: older ones go, a schedule begins or ends, a copy
-leaves. Whoever has a verdict comes here: the slow path, a transaction with all of its messages, and
-a start that repeats one. It never checks anything, and never answers a publisher.
+Owns what follows a message that is not plain: older ones are removed, a schedule begins or ends, a
+copy is published. Its callers have a verdict: the slow path, a transaction with all of its
+messages, and a start that repeats one. It never checks anything, and never answers a publisher.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class StoringOwner(Protocol):
 
     @property
     def name(self) -> str:
-        """What the copies of its messages say."""
+        """The name of the stream, for the copies of its messages."""
 
     @property
     def upkeep(self) -> Upkeep:
-        """Removes what a message takes the place of, and what is left of a unit that failed."""
+        """Removes replaced messages, and the rest of a unit that failed."""
 
 
 class StoredPublish(NamedTuple):
-    """A message as it was stored, and the sequence of its subject before that; 0: none."""
+    """A message as it was stored, and the sequence before it on its subject; 0: none."""
 
     message: Publish
     seq: int
@@ -48,7 +48,7 @@ class StoredPublish(NamedTuple):
 
 
 class Storing:
-    """Belongs to one stream, its `owner`."""
+    """The storing of one stream, its `owner`."""
 
     def __init__(self, owner: StoringOwner, ingest: Ingest, turn: Turn) -> None:
         self._owner = owner
@@ -59,21 +59,21 @@ class Storing:
         self._sends_headers_only = False
 
     def set_republish(self, mapping: SubjectMapping | None, *, headers_only: bool) -> None:
-        """Where copies of messages are published; None: nowhere."""
+        """Set where copies of messages are published; None: nowhere."""
         self._republish = mapping
         self._sends_headers_only = headers_only
 
     def store(self, message: Publish, verdict: Accept, place: tuple[int, int] | None = None) -> int:
-        """Store a message, with all that it brings about; gives its sequence. StoreError.
+        """Store a message, with all consequences; returns its sequence. StoreError.
 
-        `place` is a sequence and a time of its own.
+        `place` is a given sequence and time.
         """
         stored = self._append(message, verdict, place)
         self.follow(stored, verdict)
         return stored.seq
 
     def store_again(self, message: Publish, verdict: Accept, seq: int, timestamp: int) -> None:
-        """Store a message that was taken before a crash, under its sequence; StoreError."""
+        """Store a message under its sequence again, after a crash; StoreError."""
         stored = self._append(message, verdict, (seq, timestamp))
         self._ingest.remember_id(verdict.message_id, seq)
         if verdict.rollup:
@@ -82,7 +82,7 @@ class Storing:
     def store_unit(
         self, messages: Iterable[Publish], verdicts: list[Accept], size: int
     ) -> list[tuple[StoredPublish, Accept]]:
-        """Store messages, or none of them; gives those that `follow` has something to do for."""
+        """Store messages, or none of them; returns those that need `follow`."""
         first_seq = self._store.last_seq + 1
         # A batch may be large: only those messages are kept that bring something about.
         followed = []
@@ -104,7 +104,7 @@ class Storing:
     def _append(
         self, message: Publish, verdict: Accept, place: tuple[int, int] | None = None
     ) -> StoredPublish:
-        """Store a message, or use up a sequence. Both may have a place of their own."""
+        """Store a message, or skip a sequence. Either may have a given place."""
         seq, timestamp = place or (0, 0)
         if verdict.skip and seq:
             self._store.skip(seq, timestamp)
@@ -128,7 +128,7 @@ class Storing:
         return StoredPublish(message, seq, previous.last_seq if previous else 0)
 
     def _end_schedule(self, message: Publish) -> None:
-        """Its subject may have a schedule, which ends unless it is a run of another one."""
+        """End the schedule of the subject, unless the message is a run of another schedule."""
         if not message.fields.get(header_fields.SCHEDULER):
             forget_schedule(self._store, message.subject)
         elif self._store.subject_state(message.subject) is not None:
@@ -137,7 +137,7 @@ class Storing:
     # ---------------------------------------------------------------- what follows
 
     def _is_followed(self, verdict: Accept) -> bool:
-        """Whether `follow` has something to do for it."""
+        """Whether a message needs `follow`."""
         return bool(
             self._republish is not None
             or verdict.rollup
@@ -146,7 +146,7 @@ class Storing:
         )
 
     def follow(self, stored: StoredPublish, verdict: Accept) -> None:
-        """What a stored message brings about: others go, and a copy of it leaves."""
+        """Carry out the consequences of a stored message: remove others, and publish a copy."""
         if verdict.skip:
             return
         upkeep = self._owner.upkeep
@@ -162,11 +162,11 @@ class Storing:
             self._publish_again(self._republish, stored)
 
     def remove_schedule(self, subject: bytes) -> None:
-        """The message that was stored last is the last run of the schedule of this subject."""
+        """Remove the schedule of this subject, whose last run was just stored."""
         self._owner.upkeep.roll_up(subject, self._store.last_seq)
 
     def _publish_again(self, mapping: SubjectMapping, stored: StoredPublish) -> None:
-        """A copy for whoever listens to the stream without a consumer."""
+        """Publish a copy for subscribers that have no consumer."""
         message = stored.message
         target = mapping.apply_bytes(message.subject)
         if target is None:

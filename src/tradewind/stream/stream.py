@@ -9,7 +9,7 @@ one of them has something to do:
     Storing       stores it, and does what that brings about                DirectGet   readers
     CommitPath    makes changes durable, then answers                       MessageIds  duplicates
 
-It never takes a message itself, and never knows its consumers: the engine tells it about interest,
+It never takes a message itself, and never knows its consumers: the engine informs it of interest,
 and asks it for messages.
 
 Replies to publishers wait until their message is as durable as promised: in memory that is the end
@@ -66,15 +66,15 @@ if TYPE_CHECKING:
 IDS_LATE_NS = 1_000_000_000
 # Ids that have left the window go in steps.
 IDS_EXPIRED_PER_STEP = 16_384
-# So many messages are looked at for ids before others have their turn.
+# This many messages are searched for ids before others have their turn.
 IDS_PER_STEP = 5_000
 
-# What one step of a purge may spend on looking for messages.
+# The work that one step of a purge may spend on the search for messages.
 PURGE_WORK_NS: Final = 2_000_000
 
 
 class Stream:
-    """One stream. `files` and `folder` are None for one in memory."""
+    """A stream. `files` and `folder` are None for a stream in memory."""
 
     def __init__(
         self,
@@ -138,12 +138,12 @@ class Stream:
 
     @property
     def place(self) -> str:
-        """How the log names it."""
+        """The stream's account and name, as the log shows them."""
         return f"'{self.account.name} > {self.name}'"
 
     @property
     def interest(self) -> ConsumerInterest | None:
-        """Who gets the messages; None: nobody."""
+        """The consumers of the stream; None: there are none."""
         return self.upkeep.interest
 
     @interest.setter
@@ -151,14 +151,14 @@ class Stream:
         self.upkeep.interest = interest
 
     def is_wanted(self, subject: bytes) -> bool:
-        """Whether anybody would get a message of this subject, where that matters."""
+        """Whether a message of this subject would have a consumer, where that matters."""
         return self.interest is not None and self.interest.has_interest(subject)
 
     # ---------------------------------------------------------------- life
 
     @classmethod
     def in_memory(cls, context: StreamContext, meta: StreamMeta) -> Stream:
-        """A new stream that nothing is left of when the server ends."""
+        """Create a stream in memory, which ends with the server."""
         seed = context.chance.getrandbits(64)
         store = MessageStore(str(meta.config["name"]), limits_of(meta.config), seed=seed)
         first_seq = int(meta.config.get("first_seq") or 0)
@@ -170,9 +170,10 @@ class Stream:
     def in_files(
         cls, context: StreamContext, meta: StreamMeta, folder: StreamFolder, **settings: Any
     ) -> Generator[Creation | Callable[[], object], None, Stream]:
-        """A new stream in files, all of it as safe as its mode says; it takes no messages yet.
+        """Create a stream in files, as durable as its mode requires; it takes no messages yet.
 
-        What it yields waits for the disk: the caller has it done, in any thread, before it goes on.
+        It yields calls that wait for the disk: the caller runs them, in any thread, before it
+        continues.
         """
         folder.is_lazy = not context.syncs or meta.config.get("persist_mode") == PersistMode.ASYNC
         creation = folder.creation(meta)
@@ -194,12 +195,12 @@ class Stream:
         return stream
 
     def load_ids(self, now_ns: int) -> None:
-        """Know again the ids of the messages of the last window, before it takes others."""
+        """Load the ids of the messages of the last window, before the stream takes others."""
         for _ in self.load_some_ids(self.config.duplicate_window, now_ns):
             pass
 
     def load_some_ids(self, window_ns: int, now_ns: int) -> Iterator[None]:
-        """The same in steps that take little time. What is stored meanwhile must bring no ids."""
+        """Load the ids in short steps. Messages stored meanwhile must not have ids."""
         if not self.store.msgs:
             return
         self.ids.clear()
@@ -211,7 +212,7 @@ class Stream:
             seq = self.ingest.load_ids(seq, IDS_PER_STEP)
 
     def load_schedules(self, now_ns: int) -> None:
-        """Know again when which schedule is due."""
+        """Restore the times of schedules."""
         if self.schedules is None:
             return
         known, stamp = read_schedules(self.files) if self.files is not None else ([], 0)
@@ -219,7 +220,7 @@ class Stream:
         self.schedules.recover(times, stamp, now_ns)
 
     def load_times(self, now_ns: int) -> None:
-        """Know again what depends on times: schedules, and messages that are ahead of the clock."""
+        """Restore what depends on times: schedules, and messages that are ahead of the clock."""
         self.load_schedules(now_ns)
         if is_any_ahead(self.store, now_ns):
             self.look_at_stamps(now_ns)
@@ -239,7 +240,7 @@ class Stream:
         self.is_active = True
 
     def stand_in(self, origin: str) -> None:
-        """Answer direct gets for the stream that this one is a mirror of; "": no more."""
+        """Answer direct gets for the stream that this one is a mirror of; "": no longer."""
         if origin and self.is_active:
             self.direct.stand_in(origin)
         else:
@@ -256,28 +257,28 @@ class Stream:
         self._tokens.clear()
 
     def refuse_all(self, reason: str) -> ClosedSubjects:
-        """Take no more messages, and tell publishers why, until that has an end."""
+        """Take no more messages, and refuse them with a reason until the result is ended."""
         subjects = [] if self.config.no_ack else list(self._tokens)
         self.deactivate()
         return ClosedSubjects(self.account, self._bodies, subjects, reason)
 
     def meta_with(self, config: StreamConfig) -> StreamMeta:
-        """What the disk has to say when the stream has this configuration."""
+        """The metadata for the disk if the stream has this configuration."""
         return StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
 
     def before_change(self, config: StreamConfig) -> Iterator[None]:
-        """What has to be known before this configuration holds, in steps; none for most.
+        """Prepare for a new configuration in steps; most need none.
 
-        A mirror that becomes a stream of its own learns the ids of what it has copied: somebody may
-        repeat what its origin has taken. nats-server stores that again.
+        A mirror that becomes a stream of its own learns the ids of what it has copied: a publisher
+        may repeat a message that the origin has taken. nats-server stores that again.
         """
         if self.config.mirror is not None and config.mirror is None:
             yield from self.load_some_ids(config.duplicate_window, self.turn.now_ns)
 
     def apply(self, meta: StreamMeta, config: StreamConfig) -> None:
-        """The disk says it: have this configuration from now on.
+        """Apply a configuration that is already on disk.
 
-        What its limits do not allow any more goes in steps, see `upkeep`.
+        Messages that its limits no longer allow are removed in steps, see `upkeep`.
         """
         self.meta = meta
         self.config = config
@@ -326,9 +327,9 @@ class Stream:
         return compile_mapping(given.src or ">", given.dest, random_below=chance.randrange)
 
     def begin_close(self) -> Callable[[], None] | None:
-        """Take no more messages and make everything durable. Replies that wait are sent.
+        """Take no more messages and make everything durable. Waiting replies are sent.
 
-        It gives what any thread may call later: it makes the next start quick. None: nothing.
+        Returns a function that any thread may call later to make the next start quick, or None.
         """
         self.deactivate()
         finish: Callable[[], None] | None = None
@@ -342,7 +343,7 @@ class Stream:
                 self.failed(error)
                 return None
             if self.files.failure is not None or self.files.is_fenced:
-                # What it has not kept is not acknowledged.
+                # Messages that are not durable are not acknowledged.
                 self.failed(self.files.failure or StoreError("closed during a transaction"))
                 return finish
         self.ingest.acknowledge_through(self.store.last_seq)
@@ -351,15 +352,15 @@ class Stream:
     # ---------------------------------------------------------------- questions and changes
 
     def state(self, consumer_count: int = 0) -> StreamState:
-        """What the stream holds; `stream_queries` has the details that may be many."""
+        """The state of the stream; `stream_queries` has the details that may be many."""
         return stream_queries.stream_state(self.store, consumer_count)
 
     def get(self, request: MsgGetRequest) -> StoredMessage:
-        """The message that a request names, to be shown once it is visible; ApiError."""
+        """Get the message that a request names, to be shown once it is visible; ApiError."""
         return stream_queries.get_message(self.store, request, self.ingest)
 
     def delete_message(self, seq: int, *, erase: bool = True) -> None:
-        """Remove one message; ApiError if that is not allowed or it is not there."""
+        """Remove one message; ApiError if that is not allowed or there is no such message."""
         if self.config.sealed:
             raise errors.STREAM_SEALED()
         if self.config.deny_delete:
@@ -375,7 +376,8 @@ class Stream:
     def purge_steps(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> Iterator[int]:
         """Remove messages, see `MessageStore.purge`, in steps that take little time.
 
-        Each gives how many it has removed; what is stored meanwhile stays. ApiError if not allowed.
+        Each step gives the number of removed messages; messages stored meanwhile stay. ApiError if
+        purges are not allowed.
         """
         if self.config.sealed:
             raise errors.STREAM_SEALED()
@@ -399,12 +401,12 @@ class Stream:
 
     @property
     def visible_seq(self) -> int:
-        """Up to here consumers and readers may see messages."""
+        """The last sequence that consumers and readers may see."""
         return self.ingest.visible()
 
     @property
     def sync_mode(self) -> SyncMode:
-        """What an acknowledgement of a stream in files promises."""
+        """The durability that an acknowledgement of a stream in files promises."""
         if self.config.persist_mode is PersistMode.ASYNC:
             return SyncMode.ASYNC
         return SyncMode.ALWAYS if self.context.syncs else SyncMode.INTERVAL
@@ -415,8 +417,8 @@ class Stream:
         return self.files is not None and self.sync_mode is SyncMode.ALWAYS
 
     def created(self, creation: Creation) -> None:
-        """The stream or one of its consumers is there: if nobody has waited for the disk, the next
-        commit has it synced.
+        """Called when the stream or one of its consumers was created; if the creation was not
+        synced yet, the next commit does that.
         """
         if creation.is_lazy:
             assert self.folder is not None
@@ -424,9 +426,9 @@ class Stream:
             self.turn.mark_dirty(self.ingest)
 
     def failed(self, error: StoreError) -> None:
-        """Writing or syncing failed: everybody who still waits is told; reading goes on.
+        """Send all waiters the error of a failed write or sync; reading continues.
 
-        What they wait for is in memory, and goes to the disk when that has room again.
+        Their messages are in memory, and go to the disk when that has room again.
         """
         if self._reported is not error:
             self._reported = error
@@ -434,15 +436,15 @@ class Stream:
         self.refuse_waiting(errors.STREAM_STORE_FAILED(err=or_stored(error)))
 
     def freeze(self, reason: StoreError) -> None:
-        """Take no changes from now on; that is no failure, so the log need not say it."""
+        """Take no changes from now on; since that is not a failure, it is not logged."""
         assert self.files is not None
         self._reported = reason
         self.files.fail(reason, resumable=False)
 
     def refuse_waiting(self, error: errors.ApiError) -> None:
-        """Nobody has to wait for the disk any more: this is what becomes of their messages.
+        """Answer all waiting publishers with this error.
 
-        What other streams have left here to be said, about messages of theirs, is said.
+        Answers about messages of other streams that wait here are sent as they are.
         """
         body = self._bodies.refused(error)
         self.ingest.acknowledge_through(self.ingest.acknowledged_seq, body)
@@ -476,14 +478,14 @@ class Stream:
         return min(due_ns, soonest_ns) if soonest_ns else due_ns
 
     def clock_went_back(self, distance_ns: int) -> None:
-        """The next message is stored that much before the last one."""
+        """Log that the next message gets a time this much before the last one."""
         self.context.log.warn(
             f"JetStream stream {self.place}: the clock is {format_duration(distance_ns)} behind the"
             " last message; times of messages follow the clock from here on"
         )
 
     def clock_moved(self, *, ahead: bool) -> None:
-        """The clock of the machine has jumped, and that is believed."""
+        """Adapt to a jump of the machine's clock that is trusted."""
         now_ns = self.turn.steady_ns()
         if not ahead and self.schedules is not None:
             self.schedules.clock_went_back()
@@ -492,8 +494,8 @@ class Stream:
         self.ingest.deadline_changed()
 
     def look_at_stamps(self, now_ns: int) -> None:
-        """Messages that are ahead of the clock expire, and their schedules run, as if they were
-        stored now.
+        """Have messages that are ahead of the clock expire, and their schedules run, as if they
+        were stored now.
         """
         note_ahead(self.store, now_ns)
         self.upkeep.correct_timers()
@@ -501,7 +503,7 @@ class Stream:
             self.schedules.clock_went_back()
 
     def tick(self) -> None:
-        """Forget what is too old; in steps, so that nobody waits for it."""
+        """Remove what is too old, in short steps."""
         now_ns = self.turn.steady_ns()
         self.ids.expire(self.turn.monotonic_ns, IDS_EXPIRED_PER_STEP)
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:

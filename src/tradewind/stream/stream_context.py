@@ -34,13 +34,13 @@ def _nobody_told(_stream: str, _batch: str, _reason: str) -> None:
 
 
 class StreamContext(msgspec.Struct):
-    """What a stream needs of the server around it.
+    """The parts of the server that a stream uses.
 
     `syncs`: acknowledged means synced, for streams in files that do not ask for less.
     `resources(bytes)` returns the error if the account may not store this many more bytes. It is
-    asked by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
-    `chance` is the operating system's, except in a test. `abandoned(stream, batch, reason)` is told
-    of batches that are given up.
+    called by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
+    `chance` is the operating system's random source, except in a test. `abandoned(stream, batch,
+    reason)` is called for batches that are given up.
     """
 
     router: Router

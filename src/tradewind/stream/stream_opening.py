@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StreamOpening:
-    """One stream that is being opened; `settings` are those of its store."""
+    """The opening of one stream; `settings` are those of its store."""
 
     def __init__(
         self, context: StreamContext, folder: StreamFolder, now_ns: int, **settings: Any
@@ -41,9 +41,9 @@ class StreamOpening:
         self._read = self._folder.open(self._now_ns, **self._settings)
 
     def finish(self, ids: MessageIds | None = None) -> tuple[Stream, RecoveryReport]:
-        """The stream, not active yet, and the report. `ids` are those it knew a moment ago.
+        """Create the stream, not active yet, and the report. `ids` are those it knew a moment ago.
 
-        The caller has it load what else it knew: ids, if there are none, and times.
+        The caller has it load the rest: ids, if none are given, and times.
         """
         assert self._read is not None, "the files are read first"
         meta, files, report = self._read
@@ -63,7 +63,7 @@ def open_stream(
     ids: MessageIds | None = None,
     **settings: Any,
 ) -> tuple[Stream, RecoveryReport]:
-    """Do all of it at once, because nobody waits."""
+    """Open a stream in one call; for callers that may block."""
     opening = StreamOpening(context, folder, now_ns, **settings)
     opening.read()
     stream, report = opening.finish(ids)

@@ -3,7 +3,7 @@
 Owns the meaning of the state in STREAM.INFO and the ways to select a message. It never changes
 anything, and sees messages up to `visible`: those that a power failure could remove are not shown.
 Only if no visible message fits, one up to `readable` is selected: it may have replaced another, and
-its subject must not look empty. Whoever asks shows it when it is durable.
+its subject must not look empty. The caller shows it when it is durable.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def to_bytes(subject: str) -> bytes:
 
 
 def to_text(subject: bytes) -> str:
-    """A subject as documents have it."""
+    """A subject as text for documents."""
     return subject.decode("utf-8", "replace")
 
 
 def can_match(pattern: bytes) -> bool:
-    """Whether a pattern is well formed; in requests one that is not matches nothing."""
+    """Whether a pattern is well formed; a malformed one in a request matches nothing."""
     return is_valid_subject(pattern.decode("utf-8", "surrogateescape"))
 
 
@@ -51,7 +51,9 @@ def _time(time_ns: int) -> str:
 
 
 def stream_state(store: MessageStore, consumer_count: int) -> StreamState:
-    """The state; subjects and deleted sequences, which may be many, are added by `with_details`."""
+    """The state of a stream; subjects and deleted sequences, which may be many, are added by
+    `with_details`.
+    """
     state = store.state
     lost = state.lost
     return StreamState(
@@ -80,7 +82,7 @@ def deleted_list(store: MessageStore) -> DeletedList:
 
 
 def with_details(state: StreamState, details: dict[str, bytes]) -> StreamState:
-    """A state with members that are JSON already."""
+    """The state with additional members that are already JSON."""
     members: dict[str, Any] = {name: msgspec.Raw(text) for name, text in details.items()}
     return msgspec.structs.replace(state, **members)
 
@@ -108,7 +110,7 @@ def filter_of(store: MessageStore, pattern: str) -> SubjectFilter:
 
 
 def next_message(store: MessageStore, chosen: SubjectFilter, seq: int, visible: int) -> MessageCopy:
-    """The first message from a sequence on that passes; NotFoundError."""
+    """The first message from a sequence on that passes the filter; NotFoundError."""
     message = store.next_message(chosen, seq)
     if message.seq > visible:
         raise NotFoundError(f"stream {store.name!r} has no matching message from {seq} on")

@@ -24,12 +24,12 @@ from tradewind.stream.cron import TEXT_LENGTH_MAX, Cron, load_zone, parse_cron
 
 AT: Final = "@at "
 EVERY: Final = "@every "
-# Times behind the year 9999 have no calendar.
+# Times after the year 9999 have no calendar.
 _LAST_SECOND: Final = 253_402_300_799 - 366 * 86_400 * 6
 
 
 class ZoneError(ValueError):
-    """A time zone that nobody knows."""
+    """A time zone that is not known."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -43,11 +43,11 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def repeats(self) -> bool:
-        """Whether there is a next time after each."""
+        """Whether the schedule repeats."""
         return self.at_ns is None
 
     def next_ns(self, after_ns: int, now_ns: int) -> int:
-        """The next time behind the one before, or behind that of the message.
+        """The next time after the previous one, or after that of the message.
 
         If it has passed already it is counted from now on.
         """
@@ -57,7 +57,7 @@ class Timing(msgspec.Struct, frozen=True):
         return planned_ns if planned_ns >= now_ns else self._behind(now_ns)
 
     def first_ns(self, stored_ns: int) -> int:
-        """The first time of a message that was stored then, be it past or not."""
+        """The first time of a message that was stored at this time, past or not."""
         return self._behind(stored_ns) if self.at_ns is None else self.at_ns
 
     def _behind(self, after_ns: int) -> int:
@@ -65,11 +65,11 @@ class Timing(msgspec.Struct, frozen=True):
             return later(_rounded_ns(after_ns), self.every_ns)
         after_s = min(after_ns // SECOND_NS, _LAST_SECOND)
         found = self.cron.next_after(after_s, self.zone)
-        # It was found when the message came; a zone may have changed its rules since.
+        # The zone was known when the message was stored; its rules may have changed since.
         return found * SECOND_NS if found is not None else 2**63 - 1
 
     def text_of(self, time_ns: int) -> bytes:
-        """A time as fired messages have it: RFC 3339, in the zone if one was named."""
+        """A time as published messages have it: RFC 3339, in the zone if one was named."""
         if not self.has_zone:
             return format_time(time_ns).encode()
         local = datetime.fromtimestamp(min(time_ns // SECOND_NS, _LAST_SECOND), self.zone)
@@ -78,12 +78,12 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 def _rounded_ns(time_ns: int) -> int:
-    """The nearest whole second."""
+    """Round to the nearest whole second."""
     return (time_ns + SECOND_NS // 2) // SECOND_NS * SECOND_NS
 
 
 def parse_timing(pattern: bytes, zone_name: bytes | None, now_ns: int) -> Timing:
-    """What the headers say; ZoneError or ValueError if that is nothing. None: no zone is named."""
+    """Parse the headers; ZoneError or ValueError if they are invalid. None: no zone is named."""
     zone = _zone_of(zone_name) if zone_name is not None else UTC
     if len(pattern) > TEXT_LENGTH_MAX:
         raise ValueError(f"a schedule has at most {TEXT_LENGTH_MAX} bytes")

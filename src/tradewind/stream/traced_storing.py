@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 DESTINATION: Final = b"Nats-Trace-Dest"
 DISABLED: Final = b"trace disabled"
 
-# What nats-server finds only when it stores: a message that is only traced does not meet it.
+# Errors that nats-server finds only when it stores: a message that is only traced has none.
 _LATE: Final = (errors.STREAM_STORE_FAILED.err_code, errors.MESSAGE_TTL_INVALID.err_code)
-# Of some errors it says this, of these what the answer says, and of others their number as well.
+# Texts of some errors in traces; others have the text of the answer, or their number as well.
 _WORDS: Final = {
     errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM.err_code: "maximum payload exceeded",
     errors.MESSAGE_TTL_DISABLED.err_code: "message TTL disabled",
@@ -42,7 +42,7 @@ def publish_traced(
     header: bytes,
     payload: bytes,
 ) -> None:
-    """Store a message, or only find out what would become of it; StoreError."""
+    """Store a message, or only find out what would happen to it; StoreError."""
     entry = trace.stored(stream.name)
     if trace.is_told:
         header = header_fields.replace_field(header, DESTINATION, DISABLED)
@@ -85,7 +85,7 @@ def publish_traced(
 
 
 def _publish_part(stream: Stream, trace: MessageTrace, message: Publish, reply: bytes) -> None:
-    """A message of a batch. There is a trace of the one that ends it, or of a refusal."""
+    """Handle a message of a batch. Only the one that ends it, or a refusal, is traced."""
     if not trace.only:
         stream.slow_path.publish_part(message, reply)
     else:
@@ -98,7 +98,7 @@ def _publish_part(stream: Stream, trace: MessageTrace, message: Publish, reply: 
 
 
 def _words(stream: Stream, message: Publish, error: errors.ApiError) -> str:
-    """What a trace says of an error."""
+    """The text of an error in a trace."""
     fields = message.fields
     if error.is_kind(errors.STREAM_WRONG_LAST_SEQUENCE):
         expected = fields.get(header_fields.EXPECTED_LAST_SEQUENCE, b"").decode()

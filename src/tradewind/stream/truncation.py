@@ -1,7 +1,7 @@
-"""Which messages of a stream a truncation means, looked for in steps.
+"""Selects the messages that a truncation removes, in steps.
 
 Owns the walk through the store: where it begins and ends, and how many messages one step may look
-at. What is stored after the beginning stays. Removes nothing.
+at. Messages stored after the beginning stay. Removes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tradewind.store.contract import MessageCopy
     from tradewind.store.table.message_store import MessageStore
 
-# What one step may look at: the loop serves everybody else after it.
+# The messages that one step may examine: the loop serves all others after it.
 LOOKED_AT_PER_STEP: Final = 1000
 BYTES_PER_STEP: Final = 1024 * 1024
 # ... and may spend on looking for them.
@@ -26,7 +26,7 @@ SEARCH_NS_PER_STEP: Final = 2_000_000
 
 
 class Tally:
-    """How many messages, how large, and which are the first and the last."""
+    """The count and size of messages, with the first and the last one."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -35,14 +35,14 @@ class Tally:
         self._last: MessageCopy | None = None
 
     def add(self, message: MessageCopy, size: int) -> None:
-        """One more; they come in their order."""
+        """Add a message; they are added in order."""
         self.messages += 1
         self.bytes += size
         self._first = self._first or message
         self._last = message
 
     def members(self) -> Removed:
-        """For an answer."""
+        """The members of an answer."""
         if self._first is None or self._last is None:
             return Removed()
         return Removed(
@@ -56,7 +56,7 @@ class Tally:
 
 
 class Selection:
-    """The messages of one store that a request means, as of now."""
+    """The messages of a store that a request selects, as of now."""
 
     def __init__(self, store: MessageStore, criteria: Criteria) -> None:
         self._store = store
@@ -71,7 +71,7 @@ class Selection:
         self._passed_over = 0
 
     def steps(self) -> Iterator[list[MessageCopy]]:
-        """The messages, in order; those of one step at a time, which may be none."""
+        """The messages, in order; each step yields some of them, which may be none."""
         criteria = self._criteria
         if criteria.newest:
             if criteria.patterns or criteria.header_name:
@@ -109,7 +109,7 @@ class Selection:
             yield found
 
     def _count(self) -> Iterator[list[MessageCopy]]:
-        """How many of those that match are not among the newest."""
+        """Count the matching messages, to skip those that are not among the newest."""
         total = 0
         for found in self._walk():
             total += len(found)
@@ -117,7 +117,7 @@ class Selection:
         self._passed_over = max(total - self._criteria.newest, 0)
 
     def _begin_of_newest(self, count: int) -> int:
-        """The sequence from which on there are this many, up to the last one."""
+        """The sequence from which on there are this many matching messages."""
         store, behind = self._store, self._store.count_matching(self._chosen, self._last_seq + 1)
         low, high = self._first_seq, self._last_seq + 1
         while low < high:

@@ -31,48 +31,48 @@ if TYPE_CHECKING:
     from tradewind.stream.commit_path import CommitPath
 
 REMOVED_PER_STEP: Final = 10_000
-# A removal that this many consumers are told of costs twice as much as one that nobody is.
+# A removal that notifies this many consumers costs twice as much as one that notifies none.
 CONSUMERS_PER_COST: Final = 8
 REMOVED_PER_STEP_MIN: Final = 100
 # A marker costs as much as this many removals. One that is not stored is tried again later.
 MARK_COST: Final = 10
 MARK_AGAIN_NS: Final = 2_000_000_000
-# The same of a message that somebody is asked about. One that is kept is looked at again later.
+# The same for messages that a keeper is asked about. A retained one is looked at again later.
 KEPT_COST: Final = 20
 KEPT_AGAIN_NS: Final = 60_000_000_000
 
 
 class ConsumerInterest(Protocol):
-    """Who gets the messages; given by the engine."""
+    """The consumers of the stream; provided by the engine."""
 
     @property
     def consumer_count(self) -> int:
-        """How many are told of each removal."""
+        """How many consumers are notified of each removal."""
 
     def has_interest(self, subject: bytes) -> bool:
         """Whether some consumer wants messages of this subject."""
 
     def before_purge(self) -> None:
-        """Messages are about to be purged."""
+        """Called before messages are purged."""
 
     def after_purge(self, pattern: bytes, first_left: int) -> None:
-        """Messages that match were purged, all if it is empty; this is the first that was not."""
+        """Called when messages that match a pattern (empty: all) were purged up to `first_left`."""
 
 
 class ExpiryKeeper(Protocol):
-    """Who is asked before a message expires; given by the engine where somebody wants that."""
+    """An object that may retain expired messages; provided by the engine where one is needed."""
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more messages for now."""
+        """Whether it accepts no more messages for now."""
 
     def takes(self, seq: int) -> bool:
-        """Whether it needs a message that has expired: then it has it removed by itself."""
+        """Whether it retains an expired message, which it then removes by itself."""
 
 
 @dataclass(slots=True)
 class RollUp:
-    """Message `seq` takes the place of all before it, of one subject or (empty) of the stream."""
+    """Message `seq` replaces all earlier ones, of one subject or (empty) of the stream."""
 
     subject: bytes
     seq: int
@@ -80,7 +80,7 @@ class RollUp:
 
 
 class Upkeep:
-    """The removals of one stream that take more than a moment."""
+    """The removals of one stream that take longer than a moment."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Upkeep:
         self._discarded: deque[tuple[int, int]] = deque()
         self._mark_expired = mark_expired
         self.keeper: ExpiryKeeper | None = None
-        # What ages below this sequence is gone, or its keeper has it.
+        # Aging messages below this sequence are removed, or retained by the keeper.
         self._aged_to = 0
         self._held_until_ns = 0  # nothing expires before that, because a marker was not stored
         self._corrects_from = 0  # timers of messages from here on may be wrong; 0: they are not
@@ -109,20 +109,20 @@ class Upkeep:
 
     @property
     def step_size(self) -> int:
-        """How many messages are removed in one go."""
+        """How many messages are removed in one step."""
         consumers = self.interest.consumer_count if self.interest is not None else 0
         size = REMOVED_PER_STEP * CONSUMERS_PER_COST // (CONSUMERS_PER_COST + consumers)
         return max(size, min(REMOVED_PER_STEP_MIN, REMOVED_PER_STEP))
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` has something to do whatever the time is."""
+        """Whether `step` has something to do at any time."""
         if (self._roll_ups or self._discarded) and not self._store.read_only:
             return True
         return self._store.is_overdue or self._corrects_from > 0
 
     def step(self, now_ns: int) -> bool:
-        """Remove some of what is to be removed; whether it is worth another call now."""
+        """Remove some messages; returns whether to call it again now."""
         before, size = self._store.msgs, self.step_size
         try:
             if self._discarded and not self._store.read_only:
@@ -144,7 +144,7 @@ class Upkeep:
     # ---------------------------------------------------------------- age
 
     def next_expiry_ns(self, now_ns: int) -> int | None:
-        """When a message is too old; None: never."""
+        """When the next message becomes too old; None: never."""
         if self.keeper is None:
             expiry_ns = self._store.next_expiry_ns(now_ns)
         else:
@@ -155,12 +155,12 @@ class Upkeep:
         return max(expiry_ns, min(self._held_until_ns, now_ns + MARK_AGAIN_NS))
 
     def correct_timers(self) -> None:
-        """Have messages whose stamps are ahead of the clock end with their time to live."""
+        """Have messages with a stamp ahead of the clock expire by their time to live."""
         self._corrects_from = 1
         self._ingest.deadline_changed()
 
     def _expire(self, now_ns: int, size: int) -> bool:
-        """Remove what is too old; the last message of a subject may have to leave a marker."""
+        """Remove expired messages; the last message of a subject may have to leave a marker."""
         if self.keeper is not None:
             return self._expire_kept(self.keeper, now_ns, size)
         left = size
@@ -175,7 +175,7 @@ class Upkeep:
         return left <= 0
 
     def _expire_kept(self, keeper: ExpiryKeeper, now_ns: int, size: int) -> bool:
-        """The same, one by one, where somebody may need what has expired."""
+        """Remove expired messages one by one, where the keeper may need them."""
         store, left = self._store, size
         while left > 0 and not store.read_only:
             if keeper.is_full:
@@ -196,8 +196,8 @@ class Upkeep:
         return left <= 0
 
     def _next_kept(self, now_ns: int) -> int:
-        """The next message that has expired; each is given once, and again if it is still there
-        after a while.
+        """The next expired message; each is returned once, and again if it still exists after a
+        while.
         """
         store = self._store
         aging = self._next_aging(now_ns)
@@ -221,24 +221,28 @@ class Upkeep:
         return aged_ns if found is None else min(found, aged_ns)
 
     def _next_aging(self, now_ns: int) -> tuple[int, int] | None:
-        """(sequence, time) of the first message that ages and was not given yet."""
+        """The (sequence, time) of the first message that ages and was not returned yet."""
         store = self._store
         if store.limits.age_max_ns <= 0:
             return None
         aging = store.aging_at(self._aged_to, now_ns)
-        # What never ages is passed over once.
+        # Messages that never age are skipped once.
         self._aged_to = aging[0] if aging is not None else store.last_seq + 1
         return aging
 
     def look_again(self) -> None:
-        """Who keeps what has expired has let something go that is still there, or is another."""
+        """Look again at expired messages; called when the keeper has released one that still exists
+        or has changed.
+        """
         self._aged_to = 0
         self._ingest.deadline_changed()
 
     # ---------------------------------------------------------------- the end
 
     def finish(self) -> None:
-        """Remove all that messages roll up: the stream ends, and then everything is durable."""
+        """Remove all messages that were replaced, because the stream ends with everything
+        durable.
+        """
         self.interest = None
         while self._discarded and not self._store.read_only:
             self._discard_first()
@@ -250,7 +254,7 @@ class Upkeep:
     # ---------------------------------------------------------------- purges
 
     def purge_step(self, steps: Iterator[int], chosen: SubjectFilter) -> int | None:
-        """Purge some more and tell the consumers; None at the end."""
+        """Purge some more messages and notify the consumers; None at the end."""
         pattern = chosen.patterns[0] if chosen.patterns else b""
         if self.interest is not None:
             self.interest.before_purge()
@@ -268,7 +272,7 @@ class Upkeep:
     # ---------------------------------------------------------------- half of a batch
 
     def discard(self, first_seq: int, last_seq: int) -> None:
-        """Have messages go that nobody was promised; they are hidden until they have.
+        """Remove messages that were never acknowledged; they are hidden until that is done.
 
         They are removed as soon as the store takes changes again.
         """
@@ -290,7 +294,9 @@ class Upkeep:
     # ---------------------------------------------------------------- roll-ups
 
     def roll_up(self, subject: bytes, seq: int) -> None:
-        """A message was stored that replaces all older ones; at once if they are few."""
+        """Called when a message was stored that replaces all older ones; few are removed at
+        once.
+        """
         roll_up = RollUp(subject, seq)
         self._roll_ups.append(roll_up)
         if len(self._roll_ups) == 1 and self._spare > 0:
@@ -314,7 +320,7 @@ class Upkeep:
             self._commits.when_durable(partial(self._show, roll_up.seq))
 
     def _roll_some(self, roll_up: RollUp) -> bool:
-        """Whether all that it replaces is gone."""
+        """Remove some of the replaced messages; whether all are gone."""
         size = self.step_size
         chosen = self._store.filter((roll_up.subject,) if roll_up.subject else ())
         if roll_up.steps is None:
@@ -322,13 +328,15 @@ class Upkeep:
         try:
             purged = self.purge_step(roll_up.steps, chosen)
         except StoreError:
-            roll_up.steps = None  # it is tried again from the beginning
+            roll_up.steps = None  # try again from the beginning
             raise
         self._spare -= max(purged or 0, 1)
         return purged is None or purged < size
 
     def _show(self, seq: int, _error: StoreError | None) -> None:
-        """What it replaces is gone for good. Those that were hidden behind it are seen, too."""
+        """Show a message whose replaced ones are gone for good, and messages that were hidden after
+        it.
+        """
         while self._hidden and self._hidden[0] <= seq:
             self._hidden.popleft()
         self._ingest.hidden_from = self._hidden[0] if self._hidden else 0

@@ -96,21 +96,21 @@ def test_what_no_key_can_name_is_no_reason(header: bytes) -> None:
 @pytest.mark.parametrize(
     ("metadata", "text"),
     [
-        ({DELAY: ""}, 'tradewind.nak.delay: "5s", "1s,10s,1m" or'),
+        ({DELAY: ""}, 'tradewind.nak.delay must be "5s", "1s,10s,1m" or'),
         ({DELAY: "soon"}, "not 'soon'"),
         ({DELAY: "1s,,2s"}, "not '1s,,2s'"),
-        ({DELAY: "-1s"}, "a delay of 0s to 73 years, not '-1s'"),
-        ({DELAY: "1000000h"}, "a delay of 0s to 73 years"),
+        ({DELAY: "-1s"}, "delay must be 0s to 73 years, not '-1s'"),
+        ({DELAY: "1000000h"}, "delay must be 0s to 73 years"),
         ({DELAY: "9" * 300 + "h"}, "not '9999"),
         ({DELAY: ",".join(["1s"] * 101)}, "at most 100 durations, not 101"),
-        ({DELAY: "5s jitter 101%"}, "a jitter of 0% to 100%, not 101%"),
+        ({DELAY: "5s jitter 101%"}, "jitter must be 0% to 100%, not 101%"),
         ({DELAY: "exponential 1s x2"}, 'exponential 1s x2 max 5m"'),
-        ({DELAY: "exponential 1s x0.5 max 1m"}, "a factor of x1 to x100, not x0.5"),
+        ({DELAY: "exponential 1s x0.5 max 1m"}, "factor must be x1 to x100, not x0.5"),
         ({DELAY: "exponential 0s x2 max 1m"}, "the first delay more than 0"),
         ({DELAY: "exponential 2m x2 max 1m"}, "not more than max"),
         ({f"{DELAY}.a b": "1s"}, "a class has 1 to 32 letters"),
         ({f"{DELAY}.": "1s"}, "a class has 1 to 32 letters"),
-        ({f"{DELAY}.busy": "x"}, "tradewind.nak.delay.busy:"),
+        ({f"{DELAY}.busy": "x"}, "tradewind.nak.delay.busy must be "),
         ({"tradewind.nak.backoff": "yes"}, '"true" or "false", not \'yes\''),
         ({"tradewind.nak.delays": "1s"}, "is unknown; valid keys: tradewind.nak.delay,"),
         ({"tradewind.nak.backoff": "true", DELAY: "1s"}, "use only one of them"),
@@ -132,7 +132,7 @@ def test_what_is_wrong_is_named_with_what_would_be_right(
     [
         ({"ack_policy": AckPolicy.NONE}, {DELAY: "1s"}, "requires the ack policy explicit or all"),
         ({}, {"tradewind.nak.backoff": "true"}, "tradewind.nak.backoff: requires a consumer with"),
-        ({}, {DELAY: "x"}, "tradewind.nak.delay: "),
+        ({}, {DELAY: "x"}, "tradewind.nak.delay must be "),
     ],
 )
 def test_a_consumer_that_cannot_follow_its_policy_is_refused(

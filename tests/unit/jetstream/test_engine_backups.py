@@ -513,7 +513,7 @@ def test_archive_that_is_wrong_is_refused_and_leaves_nothing(
     [
         ({"config": {}}, "is missing state"),
         ({"state": {}}, "is missing config"),
-        ({"config": {}, "state": {}}, "delivered: it must be an object"),
+        ({"config": {}, "state": {}}, "delivered must be an object"),
         ({"config": {"ack_policy": "maybe"}, "state": {"d": 1}}, "delivered"),
         ([], "it is not a JSON object"),
     ],
@@ -543,7 +543,7 @@ def consumer_entry(name: str, **state: object) -> ArchiveEntry:
         ([consumer_entry("a.b")], "consumer name 'a.b' "),
         ([consumer_entry("c"), consumer_entry("c")], "the backup has two consumers 'c'"),
         ([consumer_entry("c", delivered={"stream_seq": 1 << 62})], "delivered: no stream has"),
-        ([consumer_entry("c", pending=[])], "pending: it must be an object"),
+        ([consumer_entry("c", pending=[])], "pending must be an object"),
         ([consumer_entry("c", pending={"x": {}})], "pending: 'x' is not a sequence"),
         ([consumer_entry("c", pending={"1": {"Timestamp": -1}})], "the time of a pending message"),
         ([consumer_entry("c", redelivered={"1": "many"})], "redelivered must be a whole number"),

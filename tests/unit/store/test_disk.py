@@ -638,7 +638,7 @@ def test_remove_tree_never_follows_links(tmp_path: Path) -> None:
     os.symlink(outside / "precious", f"{disk.root}/stream/file-link")
     os.symlink(outside, f"{disk.root}/moved")
     disk.remove_tree(f"{disk.root}/stream")
-    with pytest.raises(StoreError, match="'moved' is a symbolic link; nothing is removed behind"):
+    with pytest.raises(StoreError, match="'moved' is a symbolic link; nothing is removed through"):
         disk.remove_tree(f"{disk.root}/moved/folder")
     disk.remove_tree(f"{disk.root}/moved")
     assert disk.list_directory(disk.root) == []

@@ -238,7 +238,7 @@ def test_columns_that_do_not_belong_together_are_not_written() -> None:
         encode_subjects(b"a", array("Q", [1]), array("Q"), array("I", [1]), array("I", [1]))
     for ends in ([2], [1, 0]):
         ones = [1] * len(ends)
-        with pytest.raises(ValueError, match="not behind its start"):
+        with pytest.raises(ValueError, match="not after its start"):
             encode_subjects(
                 b"a", array("Q", ends), array("Q", ones), array("I", ones), array("I", ones)
             )

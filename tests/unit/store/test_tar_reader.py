@@ -137,7 +137,7 @@ def test_header_that_no_backup_has_is_refused_with_its_place(second: bytes, reas
         (b"0 mtime=1\n", "no record begins at byte 0"),
         (b"-9 mtime=1\n", "no record begins at byte 0"),
         (b"99999 mtime=1\n", "no record begins at byte 0"),
-        (b"99 mtime=1\n", "a record is longer than what is behind it"),
+        (b"99 mtime=1\n", "a record is longer than the bytes that follow"),
         (TIME + b"9 mtime1\n", "no record begins at byte 30"),
         (TIME + TIME, "'mtime' is twice"),
         (record(b"size", b"5"), "'size' is twice or in no backup"),

@@ -149,7 +149,7 @@ def list_(request: ApiRequest) -> Steps[ConsumerListResponse]:
     for number, name in enumerate(found[offset : offset + LIST_PAGE]):
         if number and number % INFOS_PER_STEP == 0:
             yield let_others_go_first
-        # It may have gone meanwhile.
+        # The consumer may have been deleted meanwhile.
         if (consumer := hosted.consumers.get(name)) is not None:
             consumers.append(consumer_info(request.engine, consumer, dynamic=False))
     return ConsumerListResponse(
@@ -229,7 +229,7 @@ def reset(request: ApiRequest) -> Steps[Durable | None]:
         seq = consumer.reset(content.seq)
     except ResetError as error:
         raise errors.CONSUMER_INVALID_RESET(err=str(error)) from None
-    # What it passes over it no longer needs.
+    # The consumer no longer needs the messages that it skips.
     hosted.interest_changed()
     if hosted.tenant.transactions is not None:
         yield from hosted.tenant.transactions.void(hosted, consumer.name)

@@ -94,7 +94,7 @@ def list_(request: ApiRequest) -> Steps[StreamListResponse]:
     for number, name in enumerate(found[offset : offset + LIST_PAGE]):
         if number and number % INFOS_PER_STEP == 0:
             yield let_others_go_first
-        # It may have gone meanwhile.
+        # The stream may have been deleted meanwhile.
         if (hosted := request.tenant.streams.get(name)) is not None:
             streams.append(stream_info(request.engine, hosted, dynamic=False))
     return StreamListResponse(
@@ -152,7 +152,7 @@ def info(request: ApiRequest) -> Steps[StreamInfoResponse]:
             yield let_others_go_first
         if deleted.count:
             details["deleted"] = deleted.text
-    # It may have gone meanwhile.
+    # The stream may have been deleted meanwhile.
     members = fields_of(stream_info(request.engine, request.hosted(), cluster=True))
     members["state"] = with_details(members["state"], details)
     return StreamInfoResponse(

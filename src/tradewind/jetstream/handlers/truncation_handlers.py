@@ -128,7 +128,7 @@ def _break_off(hosted: HostedStream, shelf: Shelf, removed: int) -> Steps[str]:
         yield partial(remove_shelf, folder.disk, folder.path, shelf.name)
         hosted.keep(shelf.name, 0)
     except StoreError:
-        hosted.companions.set()  # it is removed later
+        hosted.companions.set()  # the shelf is removed later
     return ""
 
 

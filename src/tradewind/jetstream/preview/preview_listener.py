@@ -66,9 +66,7 @@ FIRST_WORDS: Final = frozenset(each.subject.split(".")[1] for each in OLD_ENDPOI
 
 
 class PreviewListener:
-    """Answers preview requests in all accounts. `limit_waiting` is called before a request has to
-    wait.
-    """
+    """Answers preview requests in all accounts; calls `limit_waiting` before one has to wait."""
 
     def __init__(self, engine: JetStreamEngine, limit_waiting: Callable[[], None]) -> None:
         self._engine = engine
@@ -76,9 +74,7 @@ class PreviewListener:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether to listen: not if it is switched off, or if the domain is a word of the
-        previews.
-        """
+        """Whether to listen: not if switched off, or if the domain is a word of the previews."""
         options = self._engine.settings.options
         if options.legacy_preview and options.domain in FIRST_WORDS:
             self._engine.log.warn(

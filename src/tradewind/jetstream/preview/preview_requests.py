@@ -149,7 +149,7 @@ def update_stream(request: OldRequest) -> Steps[bytes]:
         raise PreviewRefusal("stream name in subject does not match request")
     current = request.hosted().config
     wanted = preview_configs.stream_config(old, request.dialect)
-    # What the preview did not know stays as it is.
+    # Settings that the preview did not know stay as they are.
     changed = {field: getattr(wanted, field) for field in _OLD_FIELDS}
     config = msgspec.structs.replace(current, **changed)
     yield from stream_catalog.update_stream(

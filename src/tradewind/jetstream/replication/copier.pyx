@@ -44,7 +44,7 @@ cdef enum:
     # Number of subjects of an origin whose new names are kept.
     MAPPED_MAX = 65536
 
-# Whatever keeps a copy from being stored is retried after this time.
+# A copy that could not be stored is retried after this time.
 RETRY_NS = 2_000_000_000
 
 

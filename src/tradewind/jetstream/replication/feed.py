@@ -513,7 +513,7 @@ class Feed:
             self._replica.say(errors.SOURCE_CONSUMER_FLOW_CONTROL_STALLED())
 
 
-# What servers that know no sourcing answer to a request that asks for it.
+# The answer of servers without sourcing to a request that asks for it.
 _OLD_SERVERS: Final = (errors.REQUIRED_API_LEVEL.err_code, errors.INVALID_JSON.err_code)
 
 

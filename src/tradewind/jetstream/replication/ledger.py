@@ -62,7 +62,7 @@ class Ledger:
         if not self._is_read:
             self._is_read = True
             self._stamp = self._read_file()
-        # What the file does not name may be older than the file.
+        # Positions that the file does not have may be older than the file.
         stamp = self._stamp if name in self._positions else 0
         self._wanted[name] = stamp
         self._at = self._stream.store.last_seq

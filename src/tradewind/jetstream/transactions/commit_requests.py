@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.jetstream_account import JetStreamAccount
 
 ACK_PREFIX: Final = "$JS.ACK."
-# What a client must be allowed to ask for one by one if a transaction does it.
+# The requests that a client must be allowed to make if a transaction does the same.
 _COMMIT: Final = ENDPOINT_BY_NAME["commit"]
 _MSG_DELETE: Final = ENDPOINT_BY_NAME["stream_msg_delete"]
 _RESET: Final = ENDPOINT_BY_NAME["consumer_reset"]

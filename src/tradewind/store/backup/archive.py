@@ -29,14 +29,14 @@ CONSUMER_PREFIX: Final = b"consumers/"
 NAME_BYTES_MAX: Final = 1024 * 1024
 # The state of a consumer with a million messages that wait for their acknowledgements.
 METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
-# That of a stream is a dozen numbers.
+# The state of a stream is a dozen numbers.
 STATE_BYTES_MAX: Final = 64 * 1024
 _NUMBER_BYTES_MAX: Final = 10
 _NUMBER_MAX: Final = (1 << 64) - 1
 
 
 class ArchiveError(StoreError):
-    """An archive that cannot be restored; the text says why."""
+    """An archive that cannot be restored; the text gives the reason."""
 
 
 class ArchiveEntry(NamedTuple):
@@ -55,7 +55,7 @@ END: Final = ArchiveEntry(b"", 0, 0, b"", b"")
 def append_entry(
     target: bytearray, name: bytes, timestamp_ns: int, seq: int, header: bytes, payload: bytes
 ) -> None:
-    """Write one entry behind what is there."""
+    """Append one entry."""
     append_uvarint(target, len(name))
     append_varint(target, timestamp_ns)
     append_uvarint(target, seq)
@@ -67,10 +67,10 @@ def append_entry(
 
 
 class ArchiveReader:
-    """Takes an archive apart piece by piece.
+    """Parses an archive piece by piece.
 
     `message_bytes_max` is the largest header block and payload together, `metadata_bytes_max` that
-    of an entry that is no message. `data` is what was fed and not passed over yet, from `offset`
+    of an entry that is not a message. `data` are the bytes fed and not parsed yet, from `offset`
     on.
     """
 
@@ -83,7 +83,7 @@ class ArchiveReader:
         self._has_magic = False
 
     def feed(self, data: bytes) -> None:
-        """More of the archive."""
+        """Add a piece of the archive."""
         if self.offset:
             del self.data[: self.offset]
             self.offset = 0
@@ -130,7 +130,7 @@ class ArchiveReader:
         return True
 
     def _check_sizes(self, name_size: int, seq: int, header_size: int, payload_size: int) -> None:
-        """Before anything of this size is waited for."""
+        """Check the sizes of an entry before waiting for its bytes."""
         if name_size > NAME_BYTES_MAX:
             raise ArchiveError(f"a name of {name_size} bytes is longer than {NAME_BYTES_MAX}")
         size = header_size + payload_size
@@ -141,7 +141,9 @@ class ArchiveReader:
 
 
 def read_uvarint(data: bytearray, at: int) -> tuple[int, int]:
-    """A number and where the next one begins; IndexError if the data ends in it."""
+    """Parse a number; returns it and where the next one begins. IndexError if the data ends in
+    it.
+    """
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1

@@ -18,7 +18,7 @@ from tradewind.store.format.layout import SEQUENCE_MAX
 from tradewind.store.format.varint import U64_MASK
 
 TIME_NS_MAX: Final = (1 << 63) - 1
-# What is decoded in one go, which holds the interpreter lock.
+# The bytes decoded in one go, which holds the interpreter lock.
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 SLICE_BYTES: Final = 64 * 1024
 # Fields of a consumer, and of its state.
@@ -27,7 +27,7 @@ _SEQUENCE_DIGITS_MAX: Final = 19
 
 
 def decode_document(data: bytes, what: str) -> dict[str, Any]:
-    """A JSON object of moderate size; `what` is named if it is none."""
+    """Decode a JSON object of moderate size; `what` names it in errors."""
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -45,7 +45,7 @@ class Numbers:
         self._what = what
 
     def __call__(self, name: str) -> int:
-        """The number of this name; one that is absent is 0."""
+        """The number of this name; a missing one is 0."""
         value = self._document.get(name, 0)
         if type(value) is not int or not 0 <= value <= U64_MASK:
             raise ArchiveError(f"{self._what}: {name} must be a whole number from 0")
@@ -60,22 +60,22 @@ class DocumentPart(NamedTuple):
     end: int
 
     def is_object(self) -> bool:
-        """Whether it begins like one."""
+        """Whether it begins like an object."""
         return self.data[self.start : self.start + 1] == b"{"
 
     def is_null(self) -> bool:
-        """Whether there is no value."""
+        """Whether the value is null."""
         return self.data[self.start : self.start + 5].strip() == b"null"
 
     def decoded(self, what: str) -> dict[str, Any]:
-        """The object itself, which is not large."""
+        """Decode the object, which must not be large."""
         if self.end - self.start > DOCUMENT_BYTES_MAX:
             size = self.end - self.start
             raise ArchiveError(f"{what}: {size} bytes are more than {DOCUMENT_BYTES_MAX}")
         return decode_document(self.data[self.start : self.end], what)
 
     def slices(self, bytes_max: int, what: str) -> Iterator[tuple[int, int, int]]:
-        """Its members, some at a time: where they begin, where the first value does, their end."""
+        """The members in slices: where they begin, where the first value does, and their end."""
         at = first_member(self.data, self.start, what)
         if is_end(self.data, at, self.end):
             return
@@ -88,7 +88,7 @@ class DocumentPart(NamedTuple):
             raise ArchiveError(f"{what}: it is not a JSON object")
 
     def fields(self, what: str) -> dict[str, DocumentPart]:
-        """Its members, which are few."""
+        """The members, which must be few."""
         found: dict[str, DocumentPart] = {}
         for start, value, end in self.slices(0, what):
             part = DocumentPart(self.data, value, end)
@@ -100,7 +100,7 @@ class DocumentPart(NamedTuple):
 
 
 def consumer_state_from(part: DocumentPart, what: str, entries_max: int) -> ConsumerState:
-    """The state of a consumer as archives have it, with at most so many messages in it."""
+    """Parse the state of a consumer, with at most `entries_max` messages in it."""
     fields = part.fields(what)
     state = ConsumerState(
         _pair(fields.get("delivered"), f"{what}, delivered"),
@@ -126,7 +126,7 @@ def _check_count(state: ConsumerState, what: str, entries_max: int) -> None:
 
 def _pair(part: DocumentPart | None, what: str) -> SequencePair:
     if part is None or not part.is_object():
-        raise ArchiveError(f"{what}: it must be an object")
+        raise ArchiveError(f"{what} must be an object")
     number = Numbers(part.decoded(what), what)
     consumer_seq, stream_seq = number("consumer_seq"), number("stream_seq")
     if stream_seq > SEQUENCE_MAX:
@@ -138,7 +138,7 @@ def _table(part: DocumentPart | None, what: str) -> Iterator[tuple[int, Any]]:
     if part is None or part.is_null():
         return
     if not part.is_object():
-        raise ArchiveError(f"{what}: it must be an object")
+        raise ArchiveError(f"{what} must be an object")
     for start, _, end in part.slices(SLICE_BYTES, what):
         if end - start > DOCUMENT_BYTES_MAX:
             raise ArchiveError(f"{what}: a member has more than {DOCUMENT_BYTES_MAX} bytes")
@@ -150,7 +150,7 @@ def _table(part: DocumentPart | None, what: str) -> Iterator[tuple[int, Any]]:
 
 
 def consumer_state_document(state: ConsumerState, last_seq: int) -> dict[str, Any]:
-    """The other way round; the backup ends with `last_seq`, and so does what it says of it."""
+    """Encode the state of a consumer; cut at `last_seq`, where the backup ends."""
     document: dict[str, Any] = {
         name: {
             "consumer_seq": pair.consumer_seq,

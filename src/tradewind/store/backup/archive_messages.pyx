@@ -1,4 +1,4 @@
-"""The messages of an archive: packed from a store, and stored from what has arrived.
+"""The messages of an archive: packed from a store, and stored as they arrive.
 
 Owns the loops that run once per message. The format is drawn in archive.py, and so is every check
 whose result a user reads; what is rare (entries that are not messages, times to live) is left to
@@ -40,7 +40,7 @@ cdef inline size_t write_uvarint(uint8_t* target, uint64_t value) noexcept nogil
 
 def pack_messages(MessageStore store not None, SubjectFilter everything not None, uint64_t seq,
                   uint64_t last_seq, size_t bytes_max):
-    """The entries from `seq` on, up to `last_seq` or until they are `bytes_max` long.
+    """Pack the entries from `seq` on, up to `last_seq` or until they are `bytes_max` long.
 
     Returns them and where to continue, 0 at the end. StoreError if a message cannot be read.
     """
@@ -143,9 +143,9 @@ def store_messages(MessageStore store not None, bytearray data not None, size_t 
                    bint leaves_headers):
     """Store up to `count_max` messages that are complete in `data`; returns where it stopped.
 
-    It stops in front of anything but a plain message of at most `bytes_max` bytes, with
-    `leaves_headers` also in front of one that has a header, and behind the message with which the
-    store has more than `bytes_allowed`. ArchiveError if a message cannot be stored.
+    It stops before anything but a plain message of at most `bytes_max` bytes, with `leaves_headers`
+    also before one that has a header, and after the message with which the store has more than
+    `bytes_allowed`. ArchiveError if a message cannot be stored.
     """
     cdef const uint8_t* start = <const uint8_t*>PyByteArray_AS_STRING(data)
     cdef const uint8_t* end = start + PyByteArray_GET_SIZE(data)

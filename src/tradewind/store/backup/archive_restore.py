@@ -52,7 +52,7 @@ _TTL_FIELD: Final = b"\r\nNats-TTL:"
 
 
 class ArchiveRestore:
-    """The messages and consumers of an archive."""
+    """The restore of an archive's messages and consumers."""
 
     def __init__(self, plan: RestorePlan) -> None:
         self.claimed_bytes = 0
@@ -84,7 +84,7 @@ class ArchiveRestore:
             time.sleep(0)
 
     def _take_entry(self, bytes_allowed: int) -> bool:
-        """One entry of any kind; false if there is none, or it was the last."""
+        """Restore one entry of any kind; false if there is none, or it was the last."""
         entry = self._reader.next_entry()
         if entry is None or self._reader.is_ended:
             return False
@@ -98,7 +98,7 @@ class ArchiveRestore:
         return True
 
     def _store_plain(self, bytes_allowed: int) -> bool:
-        """Messages that need no closer look, some at a time; false if the next one does."""
+        """Store some plain messages in one call; false if the next entry needs a closer look."""
         store, reader = self._store, self._reader
         if store is None or self._consumers_left:
             return False
@@ -228,7 +228,7 @@ class ArchiveRestore:
 
 
 def _use_up(store: MessageStore, seq: int, time_ns: int) -> None:
-    """The last message is no longer there, but it is known when it was stored."""
+    """Skip the last sequence, whose message no longer exists, at its known time."""
     if seq > store.last_seq + 1:
         store.skip(seq - 1, store.last_timestamp)
     limits = store.limits
@@ -240,7 +240,7 @@ def _use_up(store: MessageStore, seq: int, time_ns: int) -> None:
 
 
 def _time_ns(text: object) -> int:
-    """When the last message was stored; 0 if the backup does not say."""
+    """The time of the last message; 0 if the backup does not have it."""
     try:
         time_ns = max(parse_time(text), 0) if isinstance(text, str) else 0
     except ValueError:

@@ -1,8 +1,8 @@
 """Cuts a large JSON object into members, so that each can be decoded by itself.
 
 Owns finding where members end, without the interpreter lock: a decoder holds it until it is done,
-and everybody waits as long. Only strings and brackets are looked at; whether a member is JSON is
-for its decoder to say. Nothing is kept between two calls.
+and all other threads wait as long. Only strings and brackets are looked at; whether a member is
+JSON is for its decoder to say. Nothing is kept between two calls.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -33,7 +33,7 @@ cdef inline size_t past_blanks(const char* data, size_t size, size_t at) noexcep
 
 
 cdef inline size_t past_string(const char* data, size_t size, size_t at) noexcept nogil:
-    # Behind the string that begins at `at`; NOWHERE if there is none, or it has no end.
+    # The position after the string at `at`; NOWHERE if there is none, or it has no end.
     if at >= size or data[at] != QUOTE:
         return NOWHERE
     at += 1
@@ -43,7 +43,7 @@ cdef inline size_t past_string(const char* data, size_t size, size_t at) noexcep
 
 
 cdef size_t past_value(const char* data, size_t size, size_t at) noexcept nogil:
-    # The comma or bracket behind the value that begins at `at`; NOWHERE if there is none.
+    # The comma or bracket after the value that begins at `at`; NOWHERE if there is none.
     cdef size_t depth = 0
     while at < size:
         if data[at] == QUOTE:
@@ -80,7 +80,9 @@ cdef object no_object(what):
 
 
 def first_member(bytes data not None, size_t at, str what not None):
-    """Where the first member of the object at `at` begins, or its end; ArchiveError if none is."""
+    """Find the first member of the object at `at`, or its end; ArchiveError if there is no
+    object.
+    """
     cdef const char* start = PyBytes_AS_STRING(data)
     cdef size_t size = PyBytes_GET_SIZE(data)
     at = past_blanks(start, size, at)
@@ -90,7 +92,7 @@ def first_member(bytes data not None, size_t at, str what not None):
 
 
 def next_members(bytes data not None, size_t at, size_t bytes_max, str what not None):
-    """The members from `at` on, at least one and then up to `bytes_max` bytes of them.
+    """Find the members from `at` on, at least one and then up to `bytes_max` bytes of them.
 
     Returns where the value of the first begins, where the last ends, and where to continue: 0 if
     the object has ended.

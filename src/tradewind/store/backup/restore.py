@@ -41,18 +41,20 @@ class BackupRestore:
 
     @property
     def used_bytes(self) -> int:
-        """What is stored, or will be by what the backup says of itself."""
+        """The bytes stored so far, or those that the backup claims to need."""
         if self._format is None:
             return 0
         return max(self._format.claimed_bytes, self._format.stored_bytes)
 
     @property
     def consumers(self) -> list[RestoredConsumer]:
-        """Of the backup, when it has ended."""
+        """The consumers of the backup, once it has ended."""
         return self._format.consumers if self._format is not None else []
 
     def feed(self, data: bytes, bytes_allowed: int) -> None:
-        """Take a piece, or a part of what waits; StoreError if the backup cannot be restored."""
+        """Take a piece, or a part of the waiting ones; StoreError if the backup cannot be
+        restored.
+        """
         plain = self._decompressor.feed(data)
         if self._format is None:
             self._head += plain
@@ -64,14 +66,14 @@ class BackupRestore:
         self._format.take(plain, bytes_allowed)
 
     def finish(self, bytes_allowed: int) -> None:
-        """The upload has ended."""
+        """Complete the upload."""
         self._decompressor.finish()
         if self._format is None:
             raise ArchiveError("the archive is empty")
         self.store = self._format.finish(bytes_allowed)
 
     def abandon(self) -> None:
-        """Nothing is left of it."""
+        """Remove everything."""
         if self._format is not None:
             self._format.abandon()
         if self._plan.staging is not None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class NoRoomError(StoreError):
-    """The account or the server has no room for what the backup holds."""
+    """The account or the server has no room for the content of the backup."""
 
 
 class RestoredConsumer(msgspec.Struct, frozen=True):
-    """A consumer of a backup; nobody has judged its configuration yet."""
+    """A consumer of a backup; its configuration is not checked yet."""
 
     name: str
     config: dict[str, Any]
@@ -31,10 +31,10 @@ class RestoredConsumer(msgspec.Struct, frozen=True):
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """What is to be made: a stream with this configuration.
+    """The stream to be created, with its configuration.
 
-    `staging` is where it becomes one, None for a server without files. `message_bytes_max`: no
-    message is larger than that, header and payload together.
+    `staging` is the folder for it, None for a server without files. `message_bytes_max` limits
+    header and payload of a message together.
     """
 
     meta: StreamMeta
@@ -45,20 +45,20 @@ class RestorePlan(msgspec.Struct, frozen=True):
 
 
 class Restore(Protocol):
-    """One format."""
+    """The restore of one backup format."""
 
     claimed_bytes: int
     consumers: list[RestoredConsumer]
 
     @property
     def stored_bytes(self) -> int:
-        """What is stored so far."""
+        """The bytes stored so far."""
 
     def take(self, plain: bytes, bytes_allowed: int) -> None:
-        """More of the archive."""
+        """Take a piece of the archive."""
 
     def finish(self, bytes_allowed: int) -> MessageStore | None:
         """The archive has ended: make everything durable; returns the messages if in memory."""
 
     def abandon(self) -> None:
-        """Let go of everything; the folder is removed by the caller."""
+        """Release everything; the caller removes the folder."""

@@ -43,13 +43,13 @@ _SIZES: Final = {
     f"msgs/{TIMERS_FILE}": INDEX_BYTES_MAX,
 }
 _KEPT: Final = (META_FILE, _ERRORS)
-# So much of a block says whether it is compressed, and how large it is then.
+# This much of a block shows whether it is compressed, and how large it is then.
 _BLOCK_HEAD_BYTES: Final = 24
 _SIZE_AT: Final = 4
 
 
 class TarFolder:
-    """A `MemberSink`: the folder at `path` as it comes.
+    """A `MemberSink`: writes the folder at `path` as its members arrive.
 
     `bytes_allowed` is how much the backup may count; `bytes_counted` is what it counts so far.
     """
@@ -71,7 +71,7 @@ class TarFolder:
         self._kept = bytearray()
 
     def count(self, size: int) -> None:
-        """This many bytes more; NoRoomError before anything of them is written."""
+        """Count more bytes; NoRoomError before any of them is written."""
         if self.bytes_counted + size > self.bytes_allowed:
             raise NoRoomError("the backup is larger than the remaining space")
         self.bytes_counted += size
@@ -95,7 +95,7 @@ class TarFolder:
             self._file = self._disk.create(path, replace=True)
 
     def _size_max(self, name: str, size: int) -> int | None:
-        """How large this file may be; None if nobody needs it."""
+        """The largest size of this file; None if it is not needed."""
         if _BLOCK.fullmatch(name):
             return BLOCK_BYTES_MAX
         consumer = _CONSUMER.fullmatch(name)
@@ -123,7 +123,7 @@ class TarFolder:
         self._written_bytes += len(piece)
 
     def _count_content(self) -> None:
-        """A compressed block holds more than it is long."""
+        """Count the content of a compressed block, which is larger than the block."""
         if not _BLOCK.fullmatch(self._name) or not is_compressed(bytes(self._head)):
             return
         try:
@@ -147,7 +147,7 @@ class TarFolder:
         self.close()
 
     def close(self) -> None:
-        """Let go of a file that is open."""
+        """Close a file that is open."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -5,8 +5,7 @@ files with POSIX headers, each after an extended ("pax") header with its time, a
 that is long or not ASCII. Everything else is refused with the byte at which it is: links, folders,
 devices, sparse files, long names and numbers of other formats, extended headers for all members. So
 a member holds as many bytes as the tar has for it, the work is linear in the bytes, and no more
-than one header is kept. It never touches a file; who wants the members decides about names and
-sizes.
+than one header is held. It never touches a file; the sink decides about names and sizes.
 
     100 name, 8 mode, 8 user, 8 group, 12 size, 12 time, 8 checksum, 1 kind, 100 target of a link,
     6 "ustar" NUL, 2 "00", 32 user, 32 group, 8 and 8 device, 155 prefix of the name, 12 unused
@@ -24,7 +23,7 @@ BLOCK_BYTES: Final = 512
 # without a name.
 EXTENDED_BYTES_MAX: Final = 4096
 _HEADER: Final = struct.Struct("100s24x12s12x8sc100x6s2s80x155s12x")
-# Mode, user, group, time and device: nobody uses them, but a header that is one has numbers there.
+# Mode, user, group, time and device are not used, but a valid header has numbers there.
 _UNUSED_NUMBERS: Final = struct.Struct("100x8s8s8s12x12s181x8s8s167x")
 _CHECKSUM: Final = slice(148, 156)
 _MAGIC: Final = (b"ustar\0", b"00")
@@ -43,7 +42,7 @@ _KINDS: Final = {
     b"L": "a long name",
     b"S": "a sparse file",
 }
-# What an extended header may say. All but the name is passed over.
+# The allowed keys of an extended header. All but the name are ignored.
 _NAME_KEY: Final = b"path"
 _KEYS: Final = frozenset(
     (_NAME_KEY, b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname")
@@ -52,22 +51,22 @@ _LENGTH_DIGITS_MAX: Final = 4
 
 
 class MemberSink(Protocol):
-    """Who takes the members; each of its methods may raise to end the reading."""
+    """The receiver of the members; each of its methods may raise to end the reading."""
 
     def begin(self, name: str, size: int) -> None:
-        """A plain file of this size begins."""
+        """Called when a plain file of this size begins."""
 
     def data(self, piece: memoryview) -> None:
-        """More of it."""
+        """Called with a piece of the file."""
 
     def end(self) -> None:
-        """All of it has come."""
+        """Called when the file is complete."""
 
 
 class TarReader:
-    """A tar in pieces of any size, passed on to a sink.
+    """Parses a tar in pieces of any size, and passes its members to a sink.
 
-    `offset` is how many bytes of it were read. After an error it is of no more use.
+    `offset` is the number of bytes read. After an error it cannot be used any more.
     """
 
     def __init__(self, sink: MemberSink) -> None:
@@ -82,7 +81,7 @@ class TarReader:
         self._zero_blocks = 0
 
     def feed(self, data: bytes) -> None:
-        """More of the tar; ArchiveError if no backup has that."""
+        """Take a piece of the tar; ArchiveError if it is not valid in a backup."""
         view = memoryview(data)
         at = 0
         while at < len(view):
@@ -100,7 +99,7 @@ class TarReader:
             self.offset += taken
 
     def finish(self) -> None:
-        """Nothing more comes; ArchiveError if the tar is not at its end."""
+        """End the tar; ArchiveError if it is incomplete."""
         if self.offset < BLOCK_BYTES:
             raise ArchiveError(f"it is neither an archive nor a tar: it has {self.offset} bytes")
         if not self.is_ended:
@@ -118,7 +117,7 @@ class TarReader:
         return len(piece)
 
     def _take_header(self, view: memoryview, at: int) -> int:
-        """Hold what there is of it, and read it when it is whole."""
+        """Collect the bytes of a header, and parse it when it is complete."""
         wanted = self._extended_bytes + -self._extended_bytes % BLOCK_BYTES or BLOCK_BYTES
         piece = view[at : at + wanted - len(self._held)]
         self._held += piece
@@ -126,7 +125,7 @@ class TarReader:
             held, self._held = bytes(self._held), bytearray()
             if self._extended_bytes:
                 self._names = self._read_extended(held[: self._extended_bytes])
-                # Others read on to the end of the block: nobody may find another name there.
+                # Others read on to the end of the block: no other name may be there.
                 if any(held[self._extended_bytes :]):
                     raise self._invalid(self.offset, "what fills its block is not zero")
                 self._extended_bytes = 0
@@ -137,7 +136,7 @@ class TarReader:
         return len(piece)
 
     def _check_tail(self, rest: memoryview) -> None:
-        """Whoever writes whole records fills them with zeros."""
+        """Check that the rest of the last record is zeros."""
         if rest.nbytes != bytes(rest).count(0):
             raise ArchiveError(f"the tar goes on after its end, which is before byte {self.offset}")
 
@@ -207,9 +206,9 @@ class TarReader:
             record = content[at + len(digits) : end]
             key, equals, value = record[1:-1].partition(b"=")
             if not (record.startswith(b" ") and record.endswith(b"\n") and equals):
-                raise self._invalid(self.offset, f"no record begins at byte {at} behind it")
+                raise self._invalid(self.offset, f"no record begins at byte {at} after it")
             if end > len(content):
-                raise self._invalid(self.offset, "a record is longer than what is behind it")
+                raise self._invalid(self.offset, "a record is longer than the bytes that follow")
             if key not in _KEYS or key in found:
                 shown = key[:64].decode("utf-8", "replace")
                 raise self._invalid(self.offset, f"{shown!r} is twice or in no backup")
@@ -231,7 +230,9 @@ def _until_null(field: bytes) -> bytes:
 
 
 def _octal(field: bytes) -> int | None:
-    """A number with blanks around it, or a zero byte behind it, as every tar writes it."""
+    """Parse an octal number with blanks around it, or a zero byte after it, as every tar writes
+    it.
+    """
     digits = _until_null(field).strip(b" ")
     if not digits or digits.strip(b"01234567"):
         return None

@@ -28,7 +28,7 @@ BREATH_MESSAGES: Final = 256
 
 
 class TarRestore:
-    """The upload, and the folder it becomes."""
+    """The upload of a tar, and the folder it becomes."""
 
     def __init__(self, plan: RestorePlan) -> None:
         self.claimed_bytes = 0
@@ -51,7 +51,7 @@ class TarRestore:
     def take(self, plain: bytes, bytes_allowed: int) -> None:
         """See `Restore`."""
         self._members.bytes_allowed = bytes_allowed
-        # Also what is passed over: whoever sends it is not served without end.
+        # Skipped bytes count too: a client cannot send them without end.
         self._members.count(len(plain))
         self._reader.feed(plain)
 
@@ -66,7 +66,7 @@ class TarRestore:
         self.consumers = [
             RestoredConsumer(stored.meta.name, stored.meta.config, stored.state) for stored in found
         ]
-        # They are written anew when somebody has looked at their configuration.
+        # They are rewritten when their configuration was checked.
         for stored in found:
             folder.remove_consumer(stored.meta.name)
         _, self._store, report = folder.open(self._plan.now_ns, files=OpenFiles(self._disk))
@@ -80,7 +80,7 @@ class TarRestore:
         return None
 
     def _created_ns(self) -> int | None:
-        """When the stream was made, as the backup says."""
+        """When the stream was created, according to the backup."""
         if not self._members.has_sum:
             raise ArchiveError(f"the backup has no {META_SUM_FILE}: it is cut off")
         if self._members.meta is None:
@@ -91,7 +91,7 @@ class TarRestore:
         return meta.created_ns
 
     def _copied(self, store: FileStore) -> MessageStore:
-        """The same messages in memory."""
+        """Copy the messages into memory."""
         copy = MessageStore(store.name, limits_of(self._plan.meta.config))
         if store.table.first_seq > 0:
             copy.compact(store.table.first_seq)

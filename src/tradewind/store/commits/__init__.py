@@ -1,3 +1,3 @@
-"""Group commit: what a store wants to have on disk, and when it is synced. It never knows what the
-store holds.
+"""Group commit: which bytes a store has to sync, and when. The content of stores is never known
+here.
 """

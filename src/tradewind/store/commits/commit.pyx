@@ -1,4 +1,4 @@
-"""Group commit: what one stream wants to have on disk before it keeps its promises.
+"""Group commit: the changes that a stream syncs before it acknowledges them.
 
 Owns the hand-over between the event loop, which writes, and the thread that syncs. The loop makes a
 `Commit` of everything written so far, a thread syncs it, and the loop finishes it; whatever is
@@ -9,7 +9,7 @@ next. The loop waits for no sync; the few calls to the disk that it still makes 
 Most commits only sync files that are open: for those a thread needs their `descriptors` and nothing
 of Python.
 
-Whatever has commits is a `SyncTarget`: the syncer knows nothing else of it.
+An object with commits is a `SyncTarget`: the syncer knows nothing else of it.
 """
 
 from libc.stdint cimport uint64_t
@@ -41,7 +41,9 @@ cdef class Commit:
         self.removed_keys = []
 
     def run(self):
-        """In a worker thread. The first failure ends it and is kept in `error`."""
+        """Run the commit; called in a worker thread. The first failure ends it and is stored in
+        `error`.
+        """
         try:
             if self.stale_index is not None:
                 self._remove_stale_index()
@@ -58,7 +60,7 @@ cdef class Commit:
             self.error = error
 
     def _sync_contents(self):
-        """Data and names side by side: nothing is promised before all of them are on disk. Only
+        """Sync data and names in parallel: nothing is promised before all of them are on disk. Only
         new key files have names that exist when they are saved.
         """
         calls = [file.sync for file in self.files]
@@ -77,14 +79,17 @@ cdef class Commit:
                 raise
 
     def _remove_stale_index(self):
-        """Durably, because nothing may be promised next to a summary that does not know of it."""
+        """Remove it durably, because nothing may be promised next to a summary that does not know
+        of it.
+        """
         with suppress(MissingFile):
             self.disk.remove(self.stale_index)
         self.disk.sync_directory(self.stale_index.rpartition("/")[0])
 
     cdef int descriptors(self, int* found, const char** paths, int count_max) except -2:
-        """The number of open system files to sync, if that is all there is to do; otherwise -1:
-        call `run`. `paths` gets the names under which they must be found, NULL for the asides.
+        """Collect the open system files to sync, if that is all there is to do; returns their
+        number, or -1 if `run` has to be called. `paths` gets the names under which they must be
+        found, NULL for the asides.
         """
         cdef int count = 0
         cdef int total = len(self.files) + len(self.asides)
@@ -114,7 +119,7 @@ cdef class Commit:
         return count
 
     cdef int sync_failed(self, int index, int error) except -1:
-        """The sync of one of the descriptors failed with this errno."""
+        """Called when the sync of one of the descriptors failed with this errno."""
         cdef int named = len(self.files)
         file = self.files[index] if index < named else self.asides[index - named]
         if type(file) is BlockFile:
@@ -124,10 +129,10 @@ cdef class Commit:
 
 
 cdef class SyncTarget:
-    """What is committed: a `FileStore`, `ConsumerFiles` or `JournalFiles`.
+    """An object with commits: a `FileStore`, `ConsumerFiles` or `JournalFiles`.
 
-    `failure` says why it accepts no changes. What does not raise here is right for a target that
-    writes in its commits only, and that can be tried again whatever has failed.
+    `failure` is the reason why it accepts no changes. The methods that do not raise here suit a
+    target that writes only in its commits, and that can be tried again after any failure.
     """
 
     cpdef bint has_changes(self) except -1:
@@ -135,31 +140,31 @@ cdef class SyncTarget:
         raise AssertionError(f"{type(self).__name__} does not say this")
 
     cpdef bint wants_commit(self) except -1:
-        """Whether something waits for a commit that must not wait for the interval."""
+        """Whether there are changes for a commit that must not wait for the interval."""
         return False
 
     cpdef bint wants_another(self) except -1:
-        """Whether a commit that has ended has left something for one that begins at once."""
+        """Whether a commit that has ended leaves work for another one that begins at once."""
         return self.has_changes()
 
     @property
     def unwritten_bytes(self):
-        """What the operating system has not received yet."""
+        """The bytes that the operating system has not received yet."""
         return 0
 
     cpdef void flush(self) except *:
         """Write to the operating system."""
 
     cpdef Commit begin_commit(self):
-        """What there is to sync now; None if there is nothing or a commit is under way."""
+        """Begin a commit; None if there is nothing to sync, or a commit is in progress."""
         raise AssertionError(f"{type(self).__name__} does not say this")
 
     cpdef void finish_commit(self, Commit commit) except *:
-        """It is synced, or raises the error of the commit."""
+        """End a commit after its sync, or raise its error."""
         raise AssertionError(f"{type(self).__name__} does not say this")
 
     cpdef void drop_commit(self, Commit commit) except *:
-        """It has ended, and its owner has given up the target: only a failure still matters."""
+        """End a commit whose owner has given up the target: only a failure still matters."""
         raise AssertionError(f"{type(self).__name__} does not say this")
 
     cpdef bint resume(self) except -1:
@@ -167,4 +172,4 @@ cdef class SyncTarget:
         return True
 
     cpdef void mark_idle(self) except *:
-        """No change for a while."""
+        """Called when there was no change for a while."""

@@ -73,7 +73,7 @@ cdef class Syncer:
     cdef bint _is_draining
     cdef int64_t _sync_ns                   # what the sync of one file takes of late
     cdef public object set_alarm            # None, or called with the time of an earlier deadline
-    cdef public int64_t alarm_ns            # the last one it was told; 0: none
+    cdef public int64_t alarm_ns            # the last one it was set to; 0: none
 
     cpdef void changed(self, SyncEntry entry, int64_t now_ns) except *
     cpdef void end_turn(self, int64_t now_ns) except *

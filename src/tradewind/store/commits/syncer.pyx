@@ -1,9 +1,10 @@
-"""Group commit for all streams: who is written, who is synced, and when a promise is kept.
+"""Group commit for all streams: which stores are written, which are synced, and when a round is
+complete.
 
-Owns the order of things between the stores and whoever runs their commits. It opens no file,
-starts no thread and reads no clock: a job is handed to `run`, and `complete` is called when it is
-done, in the thread that owns the stores. `tradewind.server.sync_threads` runs jobs in threads, and
-`tradewind.testing.fake_syncer` whenever a test says so.
+Owns the order of events between the stores and the threads that run their commits. It opens no
+file, starts no thread and reads no clock: a job is handed to `run`, and `complete` is called when
+it is done, in the thread that owns the stores. `tradewind.server.sync_threads` runs jobs in
+threads, and `tradewind.testing.fake_syncer` whenever a test says so.
 
 The owner says that a store has `changed`, or marks it for the end of the turn (`mark_dirty`,
 `end_turn`). Changes have a *round*: a number that rises per store. `on_synced(store, round)` says
@@ -16,18 +17,18 @@ that everything of this round or a lower one is as safe as the mode of the store
 
 Whether a store is synced now, with others or later is decided in one place, `changed`.
 
-What holds
+Invariants
 - a store has at most one commit under way, so its rounds are kept in order;
-- no round is forgotten: each is kept, or its store has failed and `on_failure` was called;
+- no round is forgotten: each completes, or its store has failed and `on_failure` was called;
 - a failure is that of one store; no other notices;
-- a full disk is tried again every `RETRY_NS`, and `on_resumed` says that there is room again. What
-  was marked before it is kept then: the rounds go on.
+- a full disk is tried again every `RETRY_NS`, and `on_resumed` says that there is room again.
+  Earlier marked changes are then stored: the rounds go on.
 
 Company: publishers that wait for each acknowledgement. A store that commits as soon as it can
-leaves all but the first of them to the next commit: two such publishers would never share one. So
-a commit waits until as many wait for it as the last one has answered or left waiting, though not
+leaves all but the first of them to the next commit: two such publishers would never share one. So a
+commit waits until as many wait for it as the last one has answered or left waiting, though not
 longer than a sync takes: later it would have been better not to wait. Stores for which that was in
-vain of late only try it now and then. Nobody but these publishers waits: the loop goes on.
+vain of late only try it now and then. Only these publishers wait: the loop goes on.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -60,7 +61,7 @@ HISTOGRAM_NS = tuple(100_000 << shift for shift in range(16))
 
 
 class SyncMode(Enum):
-    """What an acknowledgement promises."""
+    """The promise of an acknowledgement."""
 
     ALWAYS = "always"
     INTERVAL = "interval"
@@ -68,7 +69,7 @@ class SyncMode(Enum):
 
 
 cdef class SyncStatistics:
-    """What was done since the start; times are sums.
+    """Counts of the work since the start; times are sums.
 
     `histogram`: how many commits took at most HISTOGRAM_NS[i]; the last bucket is for all above.
     """
@@ -88,7 +89,7 @@ cdef class SyncJob:
         self.waiting_since_ns = waiting_since_ns
 
     def run(self, clock_ns):
-        """Sync. An error is kept in the commit: it never ends a worker."""
+        """Sync. An error is stored in the commit: it never ends a worker."""
         cdef int64_t start_ns
         try:
             start_ns = clock_ns()
@@ -114,7 +115,9 @@ cdef class SyncEntry:
 
 
 cdef class Syncer:
-    """See the module. All methods are for the thread that owns the stores."""
+    """The syncer of all streams; see the module. All methods are for the thread that owns the
+    stores.
+    """
 
     def __init__(self, run, *, int64_t interval_ns=INTERVAL_NS):
         if interval_ns <= 0:
@@ -135,7 +138,7 @@ cdef class Syncer:
 
     def attach(self, target not None, *, on_synced not None, on_failure not None, on_resumed=None,
                mode=SyncMode.ALWAYS):
-        """Take care of a store from now on; returns the entry that `changed` takes."""
+        """Add a store; returns the entry that `changed` takes."""
         assert id(target) not in self._entries, "a store is attached once"
         cdef SyncEntry entry = SyncEntry(target, mode, on_synced, on_failure, on_resumed)
         self._entries[id(target)] = entry
@@ -144,8 +147,8 @@ cdef class Syncer:
     def detach(self, target not None, when_free=None):
         """Drop a store that is deleted or closed; none of its callbacks is called any more.
 
-        `when_free` is called as soon as no commit uses its files: immediately, or when the one
-        under way has ended. Only then may they be closed.
+        `when_free` is called as soon as no commit uses its files: immediately, or when the one in
+        progress has ended. Only then may they be closed.
         """
         cdef SyncEntry entry = self._entries.pop(id(target))
         entry.is_attached = False
@@ -158,7 +161,7 @@ cdef class Syncer:
             when_free()
 
     cdef int _forget(self, SyncEntry entry) except -1:
-        """Remove the store from everything that waits for a time."""
+        """Remove a store from all tables of deadlines."""
         self._release(entry)
         for table in (self._marked, self._unwritten, self._unsynced, self._failed, self._quiet):
             table.pop(entry, None)
@@ -167,8 +170,8 @@ cdef class Syncer:
     # -------------------------------------------------------------- changes
 
     cpdef void changed(self, SyncEntry entry, int64_t now_ns) except *:
-        """The store has changed, in this turn for the last time: this decides whether it is synced
-        now, with what others still send, or later.
+        """Decide whether a store is synced now, together with changes of others, or later; called
+        after its last change of a turn.
 
         An error here does not affect the other stores.
         """
@@ -194,8 +197,8 @@ cdef class Syncer:
             self._fault(entry, error, now_ns)
 
     def mark_dirty(self, target not None, int64_t now_ns):
-        """The store has changed and may change again before `end_turn`; returns the round with
-        which the change is kept.
+        """Mark a store that may change again before `end_turn`; returns the round that will contain
+        the change.
         """
         cdef SyncEntry entry = self._entries[id(target)]
         if not entry.is_marked:
@@ -213,16 +216,14 @@ cdef class Syncer:
         entry.is_fenced = True
 
     def lift_fence(self, target not None, int64_t now_ns):
-        """Its content may be on disk: commits continue. A store that was detached meanwhile is
-        ignored.
-        """
+        """Allow commits of the store again. A store that was detached meanwhile is ignored."""
         cdef SyncEntry entry = self._entries.get(id(target))
         if entry is not None:
             entry.is_fenced = False
             self.changed(entry, now_ns)
 
     cpdef void end_turn(self, int64_t now_ns) except *:
-        """Begin what was marked, and set the alarm."""
+        """Begin the commits of marked stores, and set the alarm."""
         cdef dict marked = self._marked
         cdef SyncEntry entry
         if marked:
@@ -234,7 +235,7 @@ cdef class Syncer:
             self.arm()
 
     cdef int _keep_marked(self, SyncEntry entry, int64_t now_ns) except -1:
-        """The promise of this store need not wait for a commit."""
+        """Complete the round of a store whose mode does not wait for a commit."""
         if not entry.has_failed:
             entry.is_marked = False
             entry.rounds += 1
@@ -275,7 +276,7 @@ cdef class Syncer:
         return 0
 
     cdef int _write(self, SyncEntry entry, int64_t now_ns) except -1:
-        """Hand a store's bytes to the system, if its mode requires it or a write is worthwhile."""
+        """Write a store's bytes to the system, if its mode requires it or a write is worthwhile."""
         cdef int64_t unwritten_bytes = 0
         if not entry.writes_always:
             unwritten_bytes = entry.target.unwritten_bytes
@@ -292,7 +293,7 @@ cdef class Syncer:
         return 0
 
     cdef int _sync_later(self, SyncEntry entry, int64_t now_ns) except -1:
-        """What is written is synced after the interval, unless something waits for a commit."""
+        """Sync written bytes after the interval, unless something waits for a commit."""
         if entry.has_failed:
             return 0
         if entry.job is None and entry.target.wants_commit():
@@ -303,7 +304,7 @@ cdef class Syncer:
         return 0
 
     cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_round) except -1:
-        """Hand everything that the store has to a worker; `is_round`: it is a round too."""
+        """Hand all changes of the store to a worker; `is_round` if they are a round too."""
         cdef Commit commit = None
         cdef int64_t waiting_since_ns = entry.marked_ns if entry.is_marked else now_ns
         if entry.is_fenced:
@@ -335,7 +336,7 @@ cdef class Syncer:
         return 0
 
     cdef int _keep(self, SyncEntry entry, uint64_t kept, int64_t waited_ns) except -1:
-        """A promise is kept: tell the owner."""
+        """Notify the owner that a round is complete."""
         if invariants.checked:
             assert kept <= entry.rounds, (kept, entry.rounds)
             assert entry.job is None or kept < entry.job.round or not entry.syncs_always, (
@@ -349,7 +350,7 @@ cdef class Syncer:
     # -------------------------------------------------------------- a worker is done
 
     cpdef void complete(self, SyncJob job, int64_t now_ns) except *:
-        """A worker is done with a job; the next one of this store begins if needed."""
+        """Called when a worker is done with a job; the next one of this store begins if needed."""
         cdef SyncEntry entry = job.entry
         try:
             assert entry.job is job
@@ -365,7 +366,7 @@ cdef class Syncer:
             self._fault(entry, error, now_ns)
 
     cdef int _finish(self, SyncEntry entry, SyncJob job, int64_t now_ns) except -1:
-        """Finish the commit in the store, and keep what was promised with it."""
+        """Finish the commit in the store, and complete its round."""
         failure = None
         try:
             entry.target.finish_commit(job.commit)
@@ -375,7 +376,7 @@ cdef class Syncer:
             entry.expected = entry.waiters
             entry.waiters -= min(entry.carried, entry.waiters)
             entry.carried = 0
-            # Also if the store failed on the way from there, at removing a block.
+            # Even if the store failed meanwhile, while removing a block.
             self._keep(entry, job.round, now_ns - job.waiting_since_ns)
         if entry.has_failed or not entry.is_attached:
             return 0
@@ -392,13 +393,12 @@ cdef class Syncer:
         numbers.sync_ns += job.run_ns
         numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
         if commit.last_seq and not commit.has_chores:
-            # Of messages, for which publishers wait; a single slow one means little.
+            # Only commits of messages, for which publishers wait; a single slow one means little.
             self._sync_ns += (job.run_ns - self._sync_ns) // (8 if self._sync_ns else 1)
         return 0
 
     cdef int _after_commit(self, SyncEntry entry, int64_t now_ns) except -1:
-        """A commit has ended: continue with what has arrived meanwhile, or with what it has left.
-        """
+        """Continue after a commit with changes that have arrived meanwhile, or that it has left."""
         if entry.is_marked:
             self._marked.pop(entry, None)
             self.changed(entry, now_ns)
@@ -416,7 +416,7 @@ cdef class Syncer:
     # -------------------------------------------------------------- failures
 
     cdef int _fail(self, SyncEntry entry, error, int64_t now_ns) except -1:
-        """Report it once; what was marked stays marked, in case the disk gets room."""
+        """Report a failure once; marked changes stay marked, in case the disk gets room."""
         if entry.has_failed or not entry.is_attached:
             return 0
         entry.has_failed = True
@@ -430,7 +430,9 @@ cdef class Syncer:
         return 0
 
     cdef int _fault(self, SyncEntry entry, error, int64_t now_ns) except -1:
-        """A bug of ours in the work for one store: its promises end, as if its disk had failed."""
+        """Contain an internal error in the work for one store, whose promises end as if its disk
+        had failed.
+        """
         self.faults.contain("syncer", error, str(getattr(entry.target, "name", "")))
         try:
             self._fail(entry, StoreError(INTERNAL_ERROR), now_ns)
@@ -458,7 +460,7 @@ cdef class Syncer:
     # -------------------------------------------------------------- time
 
     def tick(self, int64_t now_ns):
-        """Do what is due."""
+        """Do the work that is due."""
         cdef SyncEntry entry
         for entry in list(self._held):
             if now_ns >= entry.held_until_ns:
@@ -498,13 +500,13 @@ cdef class Syncer:
             self._sync_later(entry, now_ns)
 
     def sync_soon(self, target not None, int64_t now_ns):
-        """Sync what a store has by now, although its mode would let it wait."""
+        """Sync the present changes of a store, although its mode would let them wait."""
         cdef SyncEntry entry = self._entries.get(id(target))
         if entry is not None and entry.job is None and not entry.is_fenced:
             self._try(entry, self._sync_now, now_ns, entry, now_ns)
 
     def _mark_idle(self, int64_t now_ns):
-        """Let stores without a change for a while write down how far they are synced."""
+        """Let stores without a change for a while record how far they are synced."""
         cdef SyncEntry entry
         quiet, self._quiet = self._quiet, {}
         for entry in quiet:
@@ -557,7 +559,7 @@ cdef class Syncer:
     # -------------------------------------------------------------- the end
 
     def begin_drain(self, int64_t now_ns):
-        """From now on every change is synced as soon as possible, whatever the mode; for shutdown.
+        """Sync every change as soon as possible from now on, in any mode; for shutdown.
 
         It is complete when `is_idle`: everything is on disk except what has failed.
         """
@@ -568,11 +570,11 @@ cdef class Syncer:
                 self.changed(entry, now_ns)
 
     def unsafe_targets(self):
-        """The stores that have changes that are not on disk."""
+        """The stores with changes that are not on disk."""
         cdef SyncEntry entry
         return [entry.target for entry in self._entries.values() if entry.target.has_changes()]
 
     @property
     def is_idle(self):
-        """Whether no commit is under way and nothing waits for one that could begin."""
+        """Whether no commit is in progress and nothing waits for one that could begin."""
         return self.statistics.running == 0 and not self._marked and not self._held

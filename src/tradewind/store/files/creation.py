@@ -29,7 +29,7 @@ from tradewind.store.format.meta import meta_sum
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
 
-# Of how many creations at once the disk can make one; each has up to three files open.
+# The most creations that are made together; each has up to three files open.
 TOGETHER_MAX: Final = 64
 # Parts of a group that are written and synced side by side.
 LOTS: Final = 4
@@ -38,11 +38,11 @@ LOTS: Final = 4
 class Creation:
     """One new folder at `path`.
 
-    `check` raises if something is there already. `files` are the contents beside the configuration
-    `meta`, by path; `hints` are contents that nothing depends on: they are written, and reach the
-    disk when the system likes. `names` are the folders to sync so that the new one is found, each
-    with the folder whose name is durable then; `durable` remembers those. `error` says why it
-    failed. `is_lazy`: it waits for nothing; the owner has it synced later, see `unsettled`.
+    `check` raises if something exists there already. `files` are the contents beside the
+    configuration `meta`, by path; `hints` are optional contents: they are written, but not synced.
+    `names` are the folders to sync so that the new one is found, each with the folder whose name is
+    durable then; `durable` remembers those. `error` is the reason of a failure. `is_lazy`: it waits
+    for nothing; the owner has it synced later, see `unsettled`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Creation:
         return f"{self.path}/{name}{TEMPORARY_SUFFIX}"
 
     def attempt(self, step: Callable[[], None]) -> None:
-        """Do a part of it, unless it has failed; a failure leaves nothing that takes room."""
+        """Run a step, unless the creation has failed; a failure leaves no files."""
         if self.error is not None:
             return
         try:
@@ -88,7 +88,7 @@ class Creation:
             self.fail(error)
 
     def fail(self, error: StoreError) -> None:
-        """It cannot be made."""
+        """Record that the creation has failed, and remove its files."""
         self.error = error
         self._close()
         # The sum goes first: without it nothing is there, and the next attempt may succeed.
@@ -97,7 +97,7 @@ class Creation:
                 self.disk.remove(path)
 
     def write(self) -> None:
-        """Make the folders and write all files."""
+        """Create the folders and write all files."""
         self._check()
         for folder in self.folders():
             self.disk.make_directory(folder)
@@ -110,12 +110,14 @@ class Creation:
                 file.write(content, 0)
 
     def sync(self) -> None:
-        """Have everything on disk that has to be there before `place`, side by side."""
+        """Sync everything that must be on disk before `place`, in parallel."""
         names = [partial(self.disk.sync_directory, folder) for folder, _ in self.names]
         self.disk.together([*self._content_syncs(), *names])
 
     def sync_contents(self) -> None:
-        """The same one after the other, and without the folders of `names`: of many creations."""
+        """Sync the contents one after the other, without the folders of `names`; used for many
+        creations.
+        """
         for sync in self._content_syncs():
             sync()
 
@@ -125,11 +127,11 @@ class Creation:
         return syncs
 
     def placed_files(self) -> list[str]:
-        """What there is when it is done, except the hints."""
+        """The files of the finished creation, except the hints."""
         return [path.removesuffix(TEMPORARY_SUFFIX) for path in self._contents]
 
     def names_are_durable(self) -> None:
-        """The folders of `names` are synced."""
+        """Note that the folders of `names` are synced."""
         self.durable.update(named for _, named in self.names if named)
 
     def place(self) -> None:
@@ -141,12 +143,12 @@ class Creation:
             self._placed.append(path)
 
     def sync_place(self) -> None:
-        """The stream or consumer is there for good."""
+        """Make the stream or consumer durable."""
         self.names_are_durable()
         self.disk.sync_directory(self.path)
 
     def folders(self) -> list[str]:
-        """The new folder and those in it."""
+        """The new folder and its subfolders."""
         return list(dict.fromkeys((self.path, *(_parent(path) for path in self._contents))))
 
     def _close(self) -> None:
@@ -156,7 +158,8 @@ class Creation:
 
 
 def make_together(creations: Sequence[Creation]) -> Iterator[list[Callable[[], None]]]:
-    """The steps: calls that may run side by side, in any thread; the next follow when all are done.
+    """The steps of several creations: each is a list of calls that may run in parallel, in any
+    thread.
 
     Each creation has its `error` afterwards, or is on disk; a lazy one is with the system.
     """
@@ -175,7 +178,7 @@ def make_together(creations: Sequence[Creation]) -> Iterator[list[Callable[[], N
 
 
 def make(creation: Creation) -> None:
-    """Make one, in this thread; raises its error."""
+    """Run one creation in this thread; raises its error."""
     for step in make_together([creation]):
         for call in step:
             call()
@@ -189,7 +192,7 @@ def _write(lot: Sequence[Creation]) -> None:
 
 
 def _make_alone(creation: Creation) -> None:
-    """All steps of one in one call, its syncs side by side."""
+    """Run all steps of one creation in one call, its syncs in parallel."""
     for step in (creation.write, creation.sync, creation.place, creation.sync_place):
         creation.attempt(step)
 
@@ -206,7 +209,7 @@ def _sync(lot: Sequence[Creation]) -> None:
 
 
 def _sync_names(creations: Sequence[Creation], failures: dict[str, StoreError]) -> None:
-    """Each folder once; `failures` gets the errors."""
+    """Sync each folder once; errors are added to `failures`."""
     folders = dict.fromkeys(folder for creation in creations for folder, _ in creation.names)
     disk = creations[0].disk
 
@@ -221,7 +224,7 @@ def _sync_names(creations: Sequence[Creation], failures: dict[str, StoreError]) 
 
 
 def _place(lot: Sequence[Creation], failures: Mapping[str, StoreError]) -> None:
-    """Who needs a folder that could not be synced has failed."""
+    """Give the configurations their names, except where a needed folder could not be synced."""
     for creation in lot:
         for folder, _ in creation.names:
             if creation.error is None and folder in failures:

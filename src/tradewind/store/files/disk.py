@@ -9,7 +9,7 @@ Paths are plain strings, because thousands of them are made from names that were
 Each disk has a root; every call refuses a path outside of it. Folders are created with mode 0700,
 files with 0600.
 
-What is durable when (the promises of POSIX, nothing more):
+When changes are durable (the promises of POSIX, nothing more):
 
 - `DiskFile.sync` makes the bytes and the size of that file durable, not its name.
 - `Disk.sync_directory` makes the names in that folder durable: files made, renamed or removed.
@@ -24,7 +24,7 @@ recovered from what is on the disk.
 Threads: the event loop owns every file. Only `DiskFile.sync` and `Disk.sync_directory` may run in a
 worker thread while the loop continues, also with writes to the same file; such a write may or may
 not be covered by that sync. `read` and the bytes of a `map` may be used by any thread. A folder
-that nobody else uses, one that is being made or removed or the files of a configuration, may be in
+without other users, one that is being made or removed or the files of a configuration, may be in
 the hands of one worker. A file is never closed while a sync of it runs (its descriptor could be
 given to another file meanwhile), and all else is for the owner only.
 """
@@ -77,9 +77,9 @@ FILE_MODE = 0o600
 # The official server's name for a file that is about to replace another one.
 TEMPORARY_SUFFIX = ".tmp"
 BLOCK_FILES_MAX = 16_384
-# What a system says of bytes that it cannot get from the disk, now or for ever.
+# The errors for bytes that cannot be read from the disk, now or for ever.
 UNREADABLE = (errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO)
-# What it means that a sync ends with one of these, see `file_sync`.
+# The meaning of these errors of a sync, see `file_sync`.
 NAME_LOST = {
     errno.ENOENT: "the file was removed or moved away",
     errno.ESTALE: "another file has taken its place",
@@ -94,7 +94,7 @@ FAILED_READS_MAX = 16
 
 
 class DiskError(StoreError):
-    """The operating system refused: `operation` on `path`, with `errno` as the reason."""
+    """A refusal by the operating system: `operation` on `path`, with `errno` as the reason."""
 
     def __init__(self, path: str, operation: Operation, number: int, target: str = "") -> None:
         self.path = path
@@ -111,7 +111,7 @@ class DiskFull(DiskError):  # noqa: N818 - it names the state of the disk
 
 
 class DiskFault(DiskError):  # noqa: N818 - it names the state of the disk
-    """Anything else, from a bad sector to missing rights."""
+    """Any other fault, from a bad sector to missing rights."""
 
 
 class MissingFile(DiskFault):
@@ -131,7 +131,7 @@ class FolderInUse(StoreError):  # noqa: N818 - it names the state of the folder
 
 
 def disk_error(path: str, operation: Operation, number: int | None, target: str = "") -> DiskError:
-    """The error for an errno, EIO if there is none; `target` is where a rename was to lead."""
+    """The error for an errno, EIO if there is none; `target` is the new path of a rename."""
     # EFBIG is a limit of the process (RLIMIT_FSIZE) or of the file system: a quota too. And so are
     # descriptors: the file was not even touched.
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE):
@@ -170,39 +170,38 @@ class DiskFile(Protocol):
         """Bytes in the file now, however they were written."""
 
     def write(self, data: Buffer, offset: int) -> None:
-        """All of `data` at `offset`, or an error after which any part of it may be in the file.
+        """Write all of `data` at `offset`; after an error any part of it may be in the file.
 
         Beyond the end the file grows, and a gap reads as zeros.
         """
 
     def read(self, offset: int, size: int) -> bytes:
-        """`size` bytes from `offset`; fewer only where the file ends."""
+        """Read `size` bytes from `offset`; fewer only where the file ends."""
 
     def map(self) -> memoryview:
-        """The file as it is now, read-only; stays readable after `close`, `rename` and `remove`.
+        """Map the file as it is now, read-only; readable even after `close`, `rename` and `remove`.
 
-        Whether it shows later writes is not promised: map again. What cannot be read, because the
-        sector is bad or the file was cut since, reads as zeros; then `mapping.is_unreadable` is
-        true and any part of it may be zeros. Ask `read` what is there. A mapping holds no
-        descriptor.
+        Later writes may or may not show: map again. Unreadable parts, because the sector is bad or
+        the file was cut since, read as zeros; then `mapping.is_unreadable` is true and any part of
+        it may be zeros. Use `read` to get an error instead. A mapping holds no descriptor.
         """
 
     def truncate(self, size: int) -> None:
         """Make the file exactly this long; growth reads as zeros."""
 
     def sync(self, *, is_named: bool = True) -> None:
-        """Wait until all that was written before this call is durable (not the file's name).
+        """Wait until everything written before this call is durable (not the file's name).
 
-        Fails if the name no longer leads to this file, because then nobody will find the bytes;
-        unless `is_named` is false, for a file to which a rename is yet to give its name. After one
-        failure every further call fails, see the module's text.
+        Fails if the name no longer leads to this file, because then the bytes are lost; unless
+        `is_named` is false, for a file to which a rename is yet to give its name. After one failure
+        every further call fails, see the module's text.
         """
 
     def fileno(self) -> int:
         """The descriptor for positioned writes from C, or -1 if the file is simulated."""
 
     def close(self) -> None:
-        """Give the file up; nothing is synced. A second call does nothing."""
+        """Close the file without a sync. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -212,12 +211,12 @@ class DiskFile(Protocol):
 
 
 class Lock(Protocol):
-    """A folder that is ours."""
+    """An exclusive lock on a folder."""
 
     path: str
 
     def release(self) -> None:
-        """Let others have it; the lock file stays, empty. A second call does nothing."""
+        """Release the lock; the lock file stays, empty. A second call does nothing."""
 
 
 class Disk(Protocol):
@@ -228,56 +227,60 @@ class Disk(Protocol):
     block_files_max: int = BLOCK_FILES_MAX
 
     def open(self, path: str, *, writes: bool = False) -> DiskFile:
-        """An existing file, to read and sync it; with `writes` to change it too.
+        """Open an existing file, to read and sync it; with `writes` to change it too.
 
-        Only what is changed is opened for that: reading goes on when the disk takes no changes.
+        Only files to be changed are opened for writing: reading goes on when the disk takes no
+        changes.
         """
 
     def create(self, path: str, *, replace: bool = False) -> DiskFile:
-        """A new, empty file. One that exists is an error, or emptied if `replace` says so."""
+        """Create an empty file. An existing one is an error, or is emptied with `replace`."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic; a file or an empty folder at `target` is replaced."""
+        """Rename atomically; a file or an empty folder at `target` is replaced."""
 
     def link(self, source: str, target: str) -> None:
-        """A second name for a file; one that is there already is an error."""
+        """Give a file a second name; DiskError if the name exists already."""
 
     def remove(self, path: str) -> None:
-        """One file."""
+        """Remove one file."""
 
     def remove_tree(self, path: str) -> None:
-        """A file or a folder with all it holds; nothing happens if it is not there.
+        """Remove a file or a folder with its content, if it exists.
 
         Symbolic links are removed and never followed; a path that leads through one is refused.
         """
 
     def make_directory(self, path: str, *, sync: bool = False) -> None:
-        """The folder and its missing parents; `sync` makes the names of the new ones durable."""
+        """Create the folder and its missing parents; `sync` makes the names of the new ones
+        durable.
+        """
 
     def list_directory(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
 
     def exists(self, path: str) -> bool:
-        """Whether anything is there. Raises if that cannot be known: absence is never guessed."""
+        """Whether the path exists. Raises if that cannot be determined: absence is never
+        guessed.
+        """
 
     def is_directory(self, path: str) -> bool:
-        """Whether a folder is there."""
+        """Whether the path is a folder."""
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in this folder are durable."""
 
     def together(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Make these calls, which depend on nothing of each other: a real disk has all of them at
-        once, so that one flush of it serves many. All have ended when this returns, or raises the
-        first error.
+        """Run independent calls: a real disk has all of them at once, so that one flush of it
+        serves many. All have ended when this returns, or raises the first error.
         """
         _raise_first([_error_of(call) for call in calls])
 
     def read_file(self, path: str) -> bytes:
-        """All of a file."""
+        """Read a whole file."""
 
     def lock(self, path: str) -> Lock:
-        """Take the folder of this lock file for us alone, or raise `FolderInUse` at once."""
+        """Lock the folder of this lock file, or raise `FolderInUse` at once."""
 
     def write_file_atomically(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         """Replace a file: readers, and with `sync` also a power failure, see the old or the new.
@@ -292,7 +295,7 @@ class Disk(Protocol):
                     file.sync()
             self.rename(aside, path)
         except StoreError:
-            # What is left over would take the very room that was missing.
+            # The rest of the file would take the very room that was missing.
             with suppress(StoreError):
                 self.remove(aside)
             raise
@@ -315,15 +318,14 @@ def _raise_first(errors: Sequence[BaseException | None]) -> None:
 
 
 def is_unreadable(error: StoreError) -> bool:
-    """Whether the disk did not give bytes that are there: they may be had another time."""
+    """Whether the disk failed to read existing bytes, which may be readable another time."""
     return isinstance(error, DiskFault) and error.errno in UNREADABLE
 
 
 def read_readable(file: DiskFile, first: int = 0) -> tuple[bytes, int]:
-    """All of a file from `first` on with zeros where it cannot be read, and how many bytes that
-    are.
+    """Read a file from `first` on with zeros in place of unreadable parts; returns also their size.
 
-    Bounded in time: what surrounds many unreadable places may count as one of them.
+    The time is bounded: what surrounds many unreadable places may count as one of them.
     """
     size = file.size
     content = bytearray(max(size - first, 0))
@@ -360,7 +362,7 @@ def _read_or_none(file: DiskFile, start: int, end: int) -> bytes | None:
 
 
 def _read_all(descriptor: int) -> bytes:
-    """What a small file holds."""
+    """Read a small file."""
     size = os.fstat(descriptor).st_size
     data = os.pread(descriptor, size, 0)
     while len(data) < size and (more := os.pread(descriptor, size - len(data), len(data))):
@@ -380,14 +382,16 @@ class OsFile(DiskFile):
 
     @property
     def size(self) -> int:
-        """Asked of the system each time, because C code may have written through the descriptor."""
+        """The size according to the system, because C code may have written through the
+        descriptor.
+        """
         try:
             return os.fstat(self._descriptor).st_size
         except OSError as error:
             raise disk_error(self.path, "size", error.errno) from error
 
     def write(self, data: Buffer, offset: int) -> None:
-        """One call may take only a part (a signal, the limit of 2 GiB): continue from there."""
+        """Write in a loop, because one call may take only a part (a signal, the limit of 2 GiB)."""
         rest = memoryview(data).cast("B")
         try:
             while rest:
@@ -400,7 +404,7 @@ class OsFile(DiskFile):
             raise disk_error(self.path, "write", error.errno) from error
 
     def read(self, offset: int, size: int) -> bytes:
-        """Never asks for more than the file holds, so that a wrong `size` costs no memory."""
+        """Read no more than the file holds, so that a wrong `size` costs no memory."""
         try:
             size = max(0, min(size, os.fstat(self._descriptor).st_size - offset))
             data = os.pread(self._descriptor, size, offset)
@@ -414,7 +418,7 @@ class OsFile(DiskFile):
         return data
 
     def map(self) -> memoryview:
-        """An empty file cannot be mapped: its view is simply empty.
+        """Map the file; the view of an empty file, which cannot be mapped, is empty.
 
         Where the system allows no more mappings, the bytes are read instead.
         """
@@ -433,7 +437,9 @@ class OsFile(DiskFile):
         return memoryview(mapping)
 
     def _mapping(self, size: int) -> FileMapping:
-        """A file system that has stopped itself maps no file that could be written (ext4)."""
+        """Map the file, reopened read-only if needed: an ext4 that has stopped itself requires
+        that.
+        """
         try:
             return FileMapping(self._descriptor, size)
         except OSError as error:
@@ -456,8 +462,8 @@ class OsFile(DiskFile):
             raise disk_error(self.path, "truncate", error.errno) from error
 
     def sync(self, *, is_named: bool = True) -> None:
-        """fdatasync: the times of the file are not worth a second write, its size is included.
-        `file_sync` decides.
+        """Sync by fdatasync: the times of the file are not worth a second write, its size is
+        included. `file_sync` decides.
         """
         if self._sync_failed or self._descriptor < 0:
             number = errno.EIO if self._sync_failed else errno.EBADF
@@ -473,7 +479,7 @@ class OsFile(DiskFile):
         return self._descriptor
 
     def close(self) -> None:
-        """The descriptor is gone even if closing reports a late write error."""
+        """Close the descriptor, which is released even if closing reports a late write error."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -484,14 +490,16 @@ class OsFile(DiskFile):
 
 
 class OsLock(Lock):
-    """An flock on a file of our own: the kernel drops it with the process, however that ends."""
+    """An flock on a lock file: the kernel drops it with the process, however that ends."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """The file is emptied, not removed: a second server may already wait on this very file."""
+        """Empty the file without removing it: a second server may already wait on this very
+        file.
+        """
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -551,7 +559,9 @@ class OsDisk(Disk):
             raise disk_error(path, "remove", error.errno) from error
 
     def remove_tree(self, path: str) -> None:
-        """Walks by descriptors, so that nobody can slip a link in between a check and a removal."""
+        """Remove a tree by descriptors, so that no link can be slipped in between a check and a
+        removal.
+        """
         path = path_below(self.root, path)
         folder, name = os.path.split(path)
         try:
@@ -580,7 +590,7 @@ class OsDisk(Disk):
             try:
                 if stat.S_ISLNK(os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode):
                     raise StoreError(
-                        f"{path}: {name!r} is a symbolic link; nothing is removed behind a link,"
+                        f"{path}: {name!r} is a symbolic link; nothing is removed through a link,"
                         " mount the other disk there instead"
                     )
                 flags = os.O_RDONLY | O_DIRECTORY | os.O_NOFOLLOW
@@ -634,8 +644,8 @@ class OsDisk(Disk):
         _sync_folder(path_within(self.root, path))
 
     def together(self, calls: Sequence[Callable[[], object]]) -> None:
-        """In threads of their own, which end with their call and never hold up the end of the
-        process; in this one if the system gives no more of them.
+        """Run calls in threads of their own, which end with their call and never hold up the end of
+        the process; in this one if the system gives no more of them.
         """
         errors: list[BaseException | None] = [None] * len(calls)
 
@@ -673,7 +683,9 @@ class OsDisk(Disk):
             os.close(descriptor)
 
     def lock(self, path: str) -> OsLock:
-        """The lock file holds our process id, for the message that the next one gets."""
+        """Lock the file and write the process id into it, for the error that the next server
+        gets.
+        """
         path = path_below(self.root, path)
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
@@ -694,7 +706,7 @@ class OsDisk(Disk):
 
 
 def lock_owner(descriptor: int) -> int:
-    """The process that has the lock of this file; 0: that cannot be told.
+    """The process that has the lock of this file; 0: it cannot be determined.
 
     The note in the file may be that of an earlier owner: readers take a shared lock and write none.
     Nor is it believed if there is no such process, for the owner may be in another container or on
@@ -713,7 +725,7 @@ def lock_owner(descriptor: int) -> int:
     except ProcessLookupError:
         return 0
     except PermissionError:
-        pass  # it is somebody else's
+        pass  # it belongs to another process
     return pid
 
 

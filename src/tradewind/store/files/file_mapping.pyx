@@ -8,8 +8,8 @@ A page that the system cannot read, because the sector is bad or the file was tr
 SIGBUS in whichever thread touches it, and that ends the process. The guard here is a handler of
 that signal:
 
-- it looks the address up in a table of our live mappings, without a lock;
-- if it is one of ours, the page becomes zeros, the mapping counts a fault, and the thread
+- it looks the address up in a table of the live mappings, without a lock;
+- if it is in one of them, the page becomes zeros, the mapping counts a fault, and the thread
   continues. After a few pages the whole mapping becomes zeros, because every page of a dying disk
   can take seconds. Zeros may therefore stand where the file is good: a non-zero `faults` means that
   nothing in this mapping can be trusted;
@@ -219,15 +219,16 @@ cdef Py_ssize_t alive = 0
 
 
 cdef class FileMapping:
-    """The first `size` bytes of an open file; size is above 0. OSError if the system refuses.
+    """A mapping of the first `size` bytes of an open file; size is above 0. OSError if the system
+    refuses.
 
-    What is appended to the file later shows behind them, up to a distance: `grow` makes it part of
-    the mapping, so that whoever reads what was just written need not map the file each time.
+    Bytes appended to the file later show after them, up to a distance: `grow` makes them part of
+    the mapping, so that a reader of recent writes need not map the file each time.
     """
 
     cdef void* data
     cdef size_t size
-    cdef size_t reach           # so much is mapped, of which nobody reads what is behind `size`
+    cdef size_t reach           # so much is mapped; bytes after `size` are never read
     cdef guard_slot* slot       # in the table of the guard
     cdef object __weakref__
 
@@ -260,17 +261,15 @@ cdef class FileMapping:
 
     @property
     def faults(self):
-        """How often part of it could not be read; unless it is 0, any part may be zeros."""
+        """The number of failed reads; unless it is 0, any part may be zeros."""
         return guard_faults(self.slot)
 
     def forget_pages(self):
-        """Stop counting what was read as memory of the process; it stays readable."""
+        """Stop counting the pages read as memory of the process; they stay readable."""
         madvise(self.data, self.size, MADV_DONTNEED)
 
     def grow(self, size_t size):
-        """The file has this many bytes now, which are part of the mapping from now on; false if
-        that does not reach so far.
-        """
+        """Extend the mapping to the file's present size; false if it does not reach so far."""
         if size > self.reach:
             return False
         self.size = max(self.size, size)
@@ -287,8 +286,8 @@ class PlainCopy(bytearray):
 
 
 def is_unreadable(view):
-    """Whether a mapping returned by `DiskFile.map`, or a part of it, may have zeros in places that
-    the system could not read. False for bytes.
+    """Whether a mapping returned by `DiskFile.map`, or a part of it, may have zeros in unreadable
+    places. False for bytes.
     """
     mapping = view.obj if isinstance(view, memoryview) else view
     if isinstance(mapping, PlainCopy):

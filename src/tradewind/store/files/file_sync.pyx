@@ -1,10 +1,9 @@
 """The one place that decides whether the bytes of an open file are durable.
 
-Owns the system calls of a sync. A descriptor outlives the name of its file: what is written to a
-file that somebody has removed, moved away or replaced by another one is synced without an error,
-and is not there at the next start. So a sync holds only if the name still leads to this very file.
-Both the loop's own syncs (`OsFile.sync`) and the threads of the group commit, which have no
-interpreter, ask here.
+Owns the system calls of a sync. A descriptor outlives the name of its file: bytes written to a file
+that was removed, moved away or replaced are synced without an error, and are missing at the next
+start. So a sync holds only if the name still leads to this very file. Both the loop's own syncs
+(`OsFile.sync`) and the threads of the group commit, which have no interpreter, ask here.
 """
 
 from libc.errno cimport EINTR, ENOENT, ENOTDIR, ESTALE, errno
@@ -15,7 +14,7 @@ import os
 
 
 cdef int sync_named(int descriptor, const char* path) noexcept nogil:
-    """Sync a file; the errno if that fails, or if `path` does not lead to it (any more).
+    """Sync a file; returns the errno if that fails, or if `path` does not lead to it (any more).
 
     ENOENT: nothing has its name. ESTALE: something else has. NULL: it has no name yet, because a
     rename is to follow, which fails if the file is gone.
@@ -36,7 +35,7 @@ cdef int sync_named(int descriptor, const char* path) noexcept nogil:
 
 
 def sync_descriptor(int descriptor, path):
-    """The same for the interpreter; OSError. `path` is None for a file that has no name yet."""
+    """Sync a file; OSError. `path` is None for a file that has no name yet."""
     cdef bytes name = None if path is None else os.fsencode(path)
     cdef const char* given = NULL
     cdef int error

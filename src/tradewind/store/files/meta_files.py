@@ -39,9 +39,9 @@ class FoundMeta(msgspec.Struct, frozen=True):
 
 
 def write_meta(disk: Disk, folder: str, data: bytes, key_text: str) -> None:
-    """Replace both files, durably; after a crash it is the old pair or the new one.
+    """Replace both files, durably; after a crash the folder has the old pair or the new one.
 
-    The folder's own name must be durable already: with the sum the stream or consumer is there.
+    The folder's own name must be durable already: with the sum the stream or consumer exists.
     """
     if has_meta(disk, folder):
         finish_meta(disk, folder, find_meta(disk, folder, key_text))
@@ -52,7 +52,7 @@ def write_meta(disk: Disk, folder: str, data: bytes, key_text: str) -> None:
             files[-1].write(content, 0)
         disk.together([*(file.sync for file in files), partial(disk.sync_directory, folder)])
     except StoreError:
-        # What is left over would take the very room that was missing.
+        # The rest of the files would take the very room that was missing.
         for name in (META_SUM_FILE, META_FILE):
             with suppress(StoreError):
                 disk.remove(_aside(folder, name))
@@ -66,13 +66,15 @@ def write_meta(disk: Disk, folder: str, data: bytes, key_text: str) -> None:
 
 
 def has_meta(disk: Disk, folder: str) -> bool:
-    """Whether there is a stream or consumer here: a sum, or a pair that only lacks a rename."""
+    """Whether the folder has a stream or consumer: a sum, or a pair that only lacks a rename."""
     names = set(disk.list_directory(folder))
     return META_SUM_FILE in names or {META_FILE, META_SUM_FILE + TEMPORARY_SUFFIX} <= names
 
 
 def find_meta(disk: Disk, folder: str, key_text: str) -> FoundMeta:
-    """The meta.inf that a sum confirms; changes nothing. MissingFile if there is no such pair."""
+    """Find the meta.inf that a sum confirms; changes nothing. MissingFile if there is no such
+    pair.
+    """
     path = f"{folder}/{META_FILE}"
     information, stored_sum = _read(disk, path), _read(disk, f"{folder}/{META_SUM_FILE}")
     problem = ""

@@ -9,7 +9,7 @@ never decides what is synced when.
   sync of its owner.
 - A pinned file stays open: a worker thread is syncing it.
 
-A file may have a cipher: then what is written and read here is plain, and what is on disk is not.
+A file may have a cipher: then the bytes written and read here are plain, and those on disk are not.
 
 Compiled, because every turn of every stream that is published to writes: bytes in C memory go to
 the descriptor of a real file without an object in between.
@@ -67,7 +67,9 @@ cdef class BlockFile:
         file.write(self.stored(data, offset), offset)
 
     def stored(self, data, uint64_t offset=0):
-        """What the file holds if `data` is written at `offset`; may be called from any thread."""
+        """The bytes for the file if `data` is written at `offset`; may be called from any
+        thread.
+        """
         return data if self.cipher is None else self.cipher.encrypt(data, offset)
 
     cdef int write_from(self, const char* data, size_t size, uint64_t offset) except -1:
@@ -88,7 +90,7 @@ cdef class BlockFile:
                 with nogil:
                     written = pwrite(self._descriptor, data, size, offset)
         if written != <ssize_t>size:
-            # Whatever failed fails again here, where its error is raised.
+            # A failed call fails again here, where its error is raised.
             self._held.write(<const unsigned char[:size]><const unsigned char*>data, offset)
         return 0
 
@@ -109,14 +111,14 @@ cdef class BlockFile:
         return memoryview(copy)
 
     def read_plain(self, uint64_t start):
-        """All bytes from `start` on, with zeros where the disk cannot supply them, and the number
-        of those.
+        """Read all bytes from `start` on, with zeros for unreadable ones; returns also their
+        number.
         """
         content, unreadable = self.read_stored(start)
         return (content if self.cipher is None else self.cipher.decrypt(content, start)), unreadable
 
     def read_stored(self, uint64_t start=0):
-        """The same, as stored on disk."""
+        """Read the bytes as they are stored on disk."""
         with self._briefly() as file:
             return read_readable(file, start)
 
@@ -137,7 +139,7 @@ cdef class BlockFile:
             raise
 
     def fileno(self):
-        """-1, because no descriptor may be kept."""
+        """-1, because the descriptor is not stable."""
         return -1
 
     def close(self):
@@ -148,8 +150,8 @@ cdef class BlockFile:
     # -------------------------------------------------------------- for the owner of the store
 
     cpdef bint pin(self) except -1:
-        """A worker is about to sync everything written so far; false if there is nothing to sync,
-        because that was done before the file was closed.
+        """Pin the file for a worker that syncs everything written so far; false if that was synced
+        already, before the file was closed.
         """
         if not self._unsynced and not self._sync_failed:
             return False
@@ -160,17 +162,19 @@ cdef class BlockFile:
         return True
 
     cdef int pinned_descriptor(self) noexcept:
-        """The descriptor that a thread may sync while it is pinned; -1: `sync` has to be called."""
+        """The descriptor that a thread may sync while the file is pinned; -1: `sync` has to be
+        called.
+        """
         return self._descriptor if self._pins and not self._sync_failed else -1
 
     cdef const char* system_path(self) except NULL:
-        """The path for C, valid while this object is; it changes no more than `path` does."""
+        """The path for C, valid as long as this object; it never changes."""
         if self._system_path is None:
             self._system_path = os.fsencode(self.path)
         return self._system_path
 
     cdef void note_failed_sync(self) noexcept:
-        """A thread got an error for the descriptor: every further sync fails."""
+        """Note a failed sync by a thread: every further sync fails."""
         self._sync_failed = True
 
     def sync_all(self):
@@ -179,19 +183,19 @@ cdef class BlockFile:
         self.sync()
 
     cpdef int unpin(self) except -1:
-        """The worker is done."""
+        """Called when the worker is done."""
         assert self._pins
         self._pins -= 1
         return 0
 
     cpdef int rest(self) except -1:
-        """Nothing more will be written soon: close the file, unless it must stay open."""
+        """Close the file, unless it must stay open; called when no write is expected soon."""
         if not self._pins and not self._unsynced:
             self._files.let_synced_go(self)
         return 0
 
     def adopt(self, file):
-        """`file` has taken our name by a rename, with bytes that may not be synced."""
+        """Take over `file`, which was renamed to this path, with bytes that may not be synced."""
         self._files.let_go(self)
         file.path = self.path
         self._files.adopt(self, file)
@@ -209,12 +213,12 @@ cdef class BlockFile:
 
     @property
     def is_pinned(self):
-        """Whether it must stay open."""
+        """Whether the file must stay open."""
         return self._pins > 0
 
     @property
     def is_unsynced(self):
-        """Whether closing it could hide a failure."""
+        """Whether closing the file could hide a failure."""
         return self._unsynced
 
     def sync_before_closing(self):
@@ -244,7 +248,7 @@ cdef class OpenFiles:
         return file
 
     cdef object hold(self, BlockFile file):
-        """The open file behind it; another one may be closed for that."""
+        """Open a block file if necessary; another one may be closed for that."""
         if self._joined is not None:
             file._files = self._joined
             return self._joined.hold(file)
@@ -256,7 +260,7 @@ cdef class OpenFiles:
         return file._held
 
     def adopt(self, BlockFile file not None, held not None):
-        """`held` is open and belongs to `file` from now on."""
+        """Register the open file `held` as that of `file`."""
         if self._joined is not None:
             file._files = self._joined
             self._joined.adopt(file, held)
@@ -269,7 +273,7 @@ cdef class OpenFiles:
             self._close_one(file)
 
     def let_go(self, BlockFile file not None):
-        """Close it, if it is open."""
+        """Close a block file, if it is open."""
         held = file._held
         assert not file._pins, "a file is not closed while a thread syncs it"
         if self._joined is not None:
@@ -285,7 +289,7 @@ cdef class OpenFiles:
             held.close()
 
     def let_synced_go(self, BlockFile file not None):
-        """The same for a file whose bytes are safe, or whose owner will be told that they are not.
+        """Close a file whose bytes are durable, or whose owner will get the error.
 
         A late error of the system adds nothing, and might be raised to someone other than the
         owner.
@@ -294,8 +298,8 @@ cdef class OpenFiles:
             self.let_go(file)
 
     def join(self, OpenFiles others not None):
-        """Hand all files over to `others`: a worker is done with them. Those that are not open
-        follow when they are used.
+        """Hand all files over to `others`, because a worker is done with them. Files that are not
+        open follow when they are used.
         """
         cdef BlockFile file
         held, self._held = self._held, OrderedDict()
@@ -311,7 +315,8 @@ cdef class OpenFiles:
         return len(self._held)
 
     def _close_one(self, kept):
-        """Close one of the oldest that is synced; if there is none, the oldest that no worker uses.
+        """Close one of the oldest synced files; if there is none, the oldest that no worker
+        uses.
         """
         oldest = None
         for looked_at, file in enumerate(self._held):

@@ -1,9 +1,9 @@
-"""Files and names that only the operating system has, of streams that do not wait for the disk.
+"""Creations that only the operating system has, of streams that do not wait for the disk.
 
-Owns what has to be synced so that the creations of such a stream survive a power failure. Nobody
-waits for it: it is part of the next commit of the stream's messages, which comes within the sync
-interval, at a shutdown, or when something else wants one. So no message counts as synced before the
-folder is that it is in.
+Owns the files and names to be synced so that the creations of such a stream survive a power
+failure. No client waits for it: it is part of the next commit of the stream's messages, which comes
+within the sync interval, at a shutdown, or when something else needs one. So no message counts as
+synced before its folder is.
 
 All of it is for the loop, except `Settling.save`, which is for the worker of the commit.
 """
@@ -23,33 +23,37 @@ if TYPE_CHECKING:
 
 
 class Unsettled:
-    """The creations of one stream, itself or its consumers, that are on their way to the disk."""
+    """The creations of one stream, of itself or its consumers, that are on their way to the
+    disk.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        # What a commit has to sync, by path. Every publish looks here: no call is made for that.
+        # Creations to be synced, by path. Every publish reads this table directly, without a call.
         self.waiting: dict[str, Creation] = {}
         self._settling: Settling | None = None
 
     def add(self, creation: Creation) -> None:
-        """All of it is with the operating system."""
+        """Add a creation that is complete in the operating system."""
         self.waiting[creation.path] = creation
 
     def forget(self, path: str) -> None:
-        """What was created there is being removed."""
+        """Forget a creation whose folder is being removed."""
         self.waiting.pop(path, None)
         if self._settling is not None:
             self._settling.given_up.add(path)
 
     def take(self) -> Settling:
-        """What waits, for a commit to sync it."""
+        """Take the waiting creations, for a commit to sync them."""
         creations, self.waiting = list(self.waiting.values()), {}
         self._settling = Settling(self._disk, creations)
         return self._settling
 
 
 class Settling:
-    """The part of a commit. `given_up`: folders that may be missing, because they are removed."""
+    """The syncs for one commit. `given_up`: folders that may be missing, because they are
+    removed.
+    """
 
     def __init__(self, disk: Disk, creations: list[Creation]) -> None:
         self._disk = disk
@@ -57,7 +61,7 @@ class Settling:
         self.given_up: set[str] = set()
 
     def save(self) -> None:
-        """Sync contents and names; in a worker thread."""
+        """Sync contents and names; called in a worker thread."""
         calls: dict[str, Callable[[], None]] = {}
         for creation in self._creations:
             for path in creation.placed_files():
@@ -72,7 +76,9 @@ class Settling:
             creation.names_are_durable()
 
     def _sync_file(self, path: str) -> None:
-        """Another file may take its name meanwhile: that one is synced by whoever puts it there."""
+        """Sync a file. If another file takes its name meanwhile, the code that renames syncs that
+        one.
+        """
         with self._disk.open(path) as file:
             file.sync(is_named=False)
 

@@ -6,13 +6,13 @@ store is encrypted.
 
 Order rules, which every crash test checks
 - the key file of a block is durable, with its name, before the block file is made: so a block
-  without its key has lost it, and is never the rest of a crash. Commits write the keys of the
-  next blocks ahead, so that nobody waits for them;
+  without its key has lost it, and is never the rest of a crash. Commits write the keys of the next
+  blocks ahead, so that no write waits for them;
 - a key file is removed when the removal of its block is durable: names may reach the disk in any
   order, and a block that comes back needs its key;
 - a key file that is there is never replaced by one with another seed, but by `convert`.
 
-A key that cannot be used is an `UnusableKey`, which names the file. Whoever gets it leaves
+A key that cannot be used is an `UnusableKey`, which names the file. The code that gets one leaves
 everything as it is.
 """
 
@@ -64,7 +64,7 @@ class UnusableKey(StoreError):  # noqa: N818 - it names what was found
 
 
 class FileKey(msgspec.Struct, frozen=True):
-    """What a key file says. `is_current`: the main key of today wraps it."""
+    """The content of a key file. `is_current`: it is wrapped with the current main key."""
 
     kind: CipherKind
     seed: bytes
@@ -76,7 +76,9 @@ class FileKey(msgspec.Struct, frozen=True):
 
 
 class MainKeyRing:
-    """The main keys of a store: the one of today, and the one before, for what it still wraps."""
+    """The main keys of a store: the current one, and the previous one, for the keys that it still
+    wraps.
+    """
 
     def __init__(
         self, options: EncryptionOptions, random: Callable[[int], bytes] = os.urandom
@@ -86,16 +88,16 @@ class MainKeyRing:
         self._main = [options.key] + [options.previous_key] * bool(options.previous_key)
 
     def new_key(self) -> FileKey:
-        """A random seed, for the cipher of the configuration."""
+        """Create a random seed, for the configured cipher."""
         return FileKey(self.kind, self._random(SEED_BYTES), self._random(self.kind.nonce_bytes))
 
     def wrapped(self, key: FileKey, account: str, context: str) -> bytes:
-        """The key file of this key, under the main key of today."""
+        """The key file of this key, wrapped with the current main key."""
         outer = wrapping_key(self._main[0].reveal(), account, context)
         return seal(key.kind, outer, key.seed, key.nonce)
 
     def read(self, disk: Disk, path: str, account: str, context: str) -> FileKey:
-        """The key in a key file; UnusableKey says why there is none."""
+        """Read the key in a key file; UnusableKey gives the reason if that fails."""
         data = disk.read_file(path)
         kind = kind_of_key_file(len(data))
         if kind is None:
@@ -116,26 +118,26 @@ class MainKeyRing:
 
 
 class Sealer:
-    """Seals and opens the files of one stream or consumer, by its key."""
+    """Seals and opens the files of one stream or consumer with its key."""
 
     def __init__(self, key: FileKey) -> None:
         self.key = key
 
     def seal(self, content: bytes) -> bytes:
-        """The file."""
+        """Seal the content of a file."""
         return seal(self.key.kind, self.key.seed, content)
 
     def is_sealed(self, data: bytes) -> bool:
-        """Whether this is a file by the cipher of the key."""
+        """Whether this is a file sealed with this key."""
         with suppress(NotSealedError):
             unseal(self.key.kind, self.key.seed, data)
             return True
         return False
 
     def unseal(self, data: bytes, path: str) -> bytes:
-        """The content of a file; NotSealedError names it.
+        """Open a sealed file; NotSealedError names it.
 
-        A conversion to the other cipher keeps the seed, and may not have come to this file.
+        A conversion to the other cipher keeps the seed, and may not have reached this file.
         """
         for kind in (self.key.kind, AES, CHACHA):
             with suppress(NotSealedError):
@@ -160,16 +162,16 @@ class StreamVault(Sealer):
 
     @property
     def key_file(self) -> bytes:
-        """The content of its meta.key."""
+        """The content of the stream's meta.key."""
         return self.ring.wrapped(self.key, self.account, self.stream)
 
     def seal_index(self, content: bytes) -> bytes:
-        """index.db: the hash at its end is that of what is on disk."""
+        """Seal an index.db: the hash at its end is that of the sealed bytes."""
         sealed = self.seal(content[:-CHECKSUM_BYTES])
         return sealed + key_for(stream_key_text(self.stream)).hash(sealed)
 
     def unseal_index(self, data: bytes, path: str) -> bytes:
-        """The same back, with the hash of the plain content."""
+        """Open a sealed index.db; the result ends with the hash of the plain content."""
         sealed, end = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
         hash_key = key_for(stream_key_text(self.stream))
         if hash_key.hash(sealed) != end:
@@ -180,18 +182,18 @@ class StreamVault(Sealer):
     # -------------------------------------------------------------- consumers
 
     def consumer_context(self, consumer: str) -> str:
-        """What the key of a consumer is wrapped for."""
+        """The context in which the key of a consumer is wrapped."""
         return f"{self.stream}.{consumer}"
 
     def new_consumer(self, consumer: str, old: Sealer | None = None) -> tuple[Sealer, bytes]:
-        """A key for a consumer that is being made or converted, and its key file."""
+        """Create a key for a consumer that is being created or converted, and its key file."""
         key = self.ring.new_key()
         if old is not None:
             key = FileKey(key.kind, old.key.seed, key.nonce)
         return Sealer(key), self.ring.wrapped(key, self.account, self.consumer_context(consumer))
 
     def consumer(self, consumer: str, folder: str) -> Sealer | None:
-        """The key of a consumer that is there; None: it is not encrypted yet."""
+        """The key of an existing consumer; None: it is not encrypted yet."""
         if consumer not in self._consumers:
             path = f"{folder}/{META_KEY_FILE}"
             try:
@@ -202,15 +204,15 @@ class StreamVault(Sealer):
         return self._consumers[consumer]
 
     def forget_consumer(self, consumer: str) -> None:
-        """It is deleted; another one of its name has another key."""
+        """Forget the key of a deleted consumer; another one of its name has another key."""
         self._consumers.pop(consumer, None)
 
 
 class KeyWrite:
-    """Keys of the next blocks on their way to the disk; `save` is for the worker of a commit.
+    """The keys of the next blocks to be written; `save` is for the worker of a commit.
 
-    The sync of the folder that follows makes their names durable. Where there is no room nothing
-    is lost: the key is made when its block is.
+    The sync of the folder that follows makes their names durable. If there is no room nothing is
+    lost: the key is made when its block is.
     """
 
     def __init__(self, disk: Disk, files: dict[int, tuple[str, bytes]]) -> None:
@@ -219,7 +221,7 @@ class KeyWrite:
         self.saved: list[int] = []
 
     def save(self) -> None:
-        """Durably but for the names."""
+        """Write the key files, durably except for their names."""
         with suppress(StoreError):
             for number, (path, content) in self._files.items():
                 write_key_file(self._disk, path, content)
@@ -227,7 +229,7 @@ class KeyWrite:
 
 
 def write_key_file(disk: Disk, path: str, content: bytes, aside: str = "") -> None:
-    """A key file under its name, which the sync of its folder makes durable."""
+    """Write a key file; the sync of its folder makes its name durable."""
     aside = aside or path + TEMPORARY_SUFFIX
     with disk.create(aside, replace=True) as file:
         file.write(content, 0)
@@ -251,7 +253,7 @@ class BlockKeys:
 
     @property
     def folder(self) -> str:
-        """Where they are."""
+        """The folder of the key files."""
         return f"{self._vault.path}/msgs"
 
     def path(self, number: int) -> str:
@@ -259,27 +261,29 @@ class BlockKeys:
         return f"{self.folder}/{block_key_file_name(number)}"
 
     def context(self, number: int) -> str:
-        """What the key of a block is wrapped for."""
+        """The context in which the key of a block is wrapped."""
         return f"{self._vault.stream}:{number}"
 
     def read(self, number: int) -> FileKey:
-        """The key of a block that is there; UnusableKey or MissingFile say why there is none."""
+        """Read the key of an existing block; UnusableKey or MissingFile give the reason if that
+        fails.
+        """
         self._keys.pop(number, None)
         key = self._keys[number] = self.read_from(number, self.path(number))
         return key
 
     def read_from(self, number: int, path: str) -> FileKey:
-        """The same from another file; it is not kept."""
+        """Read the key of a block from another file, without storing it."""
         vault = self._vault
         return vault.ring.read(self._disk, path, vault.account, self.context(number))
 
     def new_key(self, number: int) -> tuple[BlockCipher, bytes]:
-        """Another key for a block that is written anew, and its key file."""
+        """Create another key for a block that is rewritten, and its key file."""
         key = self._vault.ring.new_key()
         return BlockCipher(key.kind, key.seed, key.nonce), self._wrapped(number, key)
 
     def cipher(self, number: int) -> BlockCipher | None:
-        """The cipher of a block whose key was read or taken; None: the block is not encrypted."""
+        """The cipher of a block whose key is known; None: the block is not encrypted."""
         key = self._keys.get(number)
         return None if key is None else BlockCipher(key.kind, key.seed, key.nonce)
 
@@ -294,7 +298,7 @@ class BlockKeys:
     # -------------------------------------------------------------- ahead of the blocks
 
     def take(self, number: int) -> BlockCipher:
-        """The cipher of a block that is about to be made. Its key file is durable."""
+        """The cipher of a block that is about to be created. Its key file is durable."""
         if number not in self._ready:
             self._ahead = min(self._ahead * 2, self.ahead_max)
             self._make(number)
@@ -304,14 +308,14 @@ class BlockKeys:
         return cipher
 
     def _make(self, number: int) -> None:
-        """In front of everybody, while a worker may be writing the same file."""
+        """Write a key file at once, while a worker may be writing the same file."""
         key = self._keys[number] = self._next_key(number)
         path = self.path(number)
         write_key_file(self._disk, path, self._wrapped(number, key), aside=f"{path}.new")
         self._disk.sync_directory(self.folder)
 
     def _next_key(self, number: int) -> FileKey:
-        """That of a block that is not there yet: what was said of it once stays."""
+        """The key for a block that does not exist yet: always the same for one number."""
         return self._coming.get(number) or self._found.get(number) or self._vault.ring.new_key()
 
     def wants(self, last: int) -> bool:
@@ -321,7 +325,7 @@ class BlockKeys:
         )
 
     def prepare(self, last: int) -> KeyWrite:
-        """Those that are missing, for the worker of a commit."""
+        """Create the missing keys, for the worker of a commit."""
         for number in range(last + 1, last + 1 + self._ahead):
             if number not in self._ready:
                 self._coming[number] = self._next_key(number)
@@ -332,7 +336,7 @@ class BlockKeys:
         return KeyWrite(self._disk, files)
 
     def prepared(self, write: KeyWrite | None) -> None:
-        """The commit is done, and the names are durable; None: it has failed."""
+        """Adopt the written keys after the commit, whose names are durable; None: it has failed."""
         for number in write.saved if write is not None else ():
             if number not in self._keys:  # else its block could not wait
                 self._keys[number] = self._coming[number]
@@ -342,15 +346,15 @@ class BlockKeys:
     # -------------------------------------------------------------- of blocks that are gone
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """The removal of these blocks is durable."""
+        """Remove the keys of blocks whose removal is durable."""
         for number in numbers:
             self._keys.pop(number, None)
             with suppress(MissingFile):
                 self._disk.remove(self.path(number))
 
     def adopt_folder(self, names: list[str], blocks: list[int]) -> None:
-        """Told by recovery: what lies in the folder. Keys of blocks that are gone go too; those of
-        later blocks are used when their time comes.
+        """Called by recovery with the content of the folder. Keys of missing blocks are removed;
+        those of later blocks are used for them.
         """
         known, last = set(blocks), max(blocks, default=0)
         numbers = {number for name in names if (number := block_key_number(name))} - known

@@ -44,7 +44,7 @@ _ENTRY_BYTES: Final = _NUMBERS.size + 8
 
 
 class Testimony(msgspec.Struct, frozen=True):
-    """What the file says."""
+    """The content of the file."""
 
     serial: int
     block: int
@@ -52,11 +52,11 @@ class Testimony(msgspec.Struct, frozen=True):
     reserved_seq: int
 
     def held(self) -> Testimony:
-        """One that no commit goes beyond: nothing is written until another one is adopted."""
+        """A testimony that no commit exceeds: nothing is written until another one is adopted."""
         return Testimony(self.serial, BLOCK_NUMBER_MAX, self.last_seq, SEQUENCE_MAX)
 
 
-# Of a new stream.
+# The testimony of a new stream.
 FIRST_TESTIMONY: Final = Testimony(1, 1, 0, RESERVE_MIN)
 
 
@@ -82,7 +82,7 @@ def _slot(testimony: Testimony) -> int:
 
 
 def testimony_file(testimony: Testimony, stream: str) -> bytes:
-    """A new file: what is written later needs no more room."""
+    """The content of a new file: later writes need no more room."""
     return (bytes(_slot(testimony)) + _encode(testimony, stream)).ljust(2 * _SLOT_BYTES, b"\0")
 
 
@@ -92,7 +92,7 @@ def first_testimony(stream: str) -> bytes:
 
 
 def read_testimony(disk: Disk, folder: str, stream: str) -> Testimony | None:
-    """What the file in the folder of a stream says, if there is one that can be read."""
+    """Read the file in the folder of a stream; None if there is none, or it is unreadable."""
     try:
         data = disk.read_file(f"{folder}/{WITNESS_FILE}")
     except DiskFault:
@@ -103,7 +103,7 @@ def read_testimony(disk: Disk, folder: str, stream: str) -> Testimony | None:
 
 
 class TestimonyWrite:
-    """A testimony on its way to the disk; `save` is for the worker of a commit."""
+    """A testimony to be written; `save` is for the worker of a commit."""
 
     def __init__(self, disk: Disk, folder: str, stream: str, testimony: Testimony) -> None:
         self._disk = disk
@@ -113,10 +113,10 @@ class TestimonyWrite:
         self.is_saved = False
 
     def save(self) -> None:
-        """Durably. The other slot stays, so that a power failure leaves one that is whole.
+        """Write it durably. The other slot stays, so that a power failure leaves one that is whole.
 
-        Where a write finds no room it is left for a later commit: the messages themselves are safe.
-        A sync that fails is an error as it is for every file.
+        If there is no room, a later commit writes it: the messages themselves are durable. A sync
+        that fails is an error as it is for every file.
         """
         try:
             self._write()
@@ -148,17 +148,19 @@ class Witness:
         self._reserve = RESERVE_MIN
 
     def adopt(self, testimony: Testimony | None) -> None:
-        """What was found in the folder, or made with it; None: the next commit has to write it."""
+        """Adopt the testimony found in the folder, or created with it; None: the next commit has to
+        write it.
+        """
         if testimony is not None:
             self._latest = testimony
 
     @property
     def reserved_seq(self) -> int:
-        """Up to here nothing has to be written."""
+        """The sequence up to which nothing has to be written."""
         return self._latest.reserved_seq
 
     def next(self, block: int, last_seq: int) -> TestimonyWrite | None:
-        """What a commit that ends with this block and sequence has to write, if anything."""
+        """The testimony that a commit ending with this block and sequence has to write, if any."""
         latest = self._latest
         if block <= latest.block and last_seq <= latest.reserved_seq:
             return None
@@ -170,5 +172,5 @@ class Witness:
         return TestimonyWrite(self._disk, self._folder, self._stream, self._latest)
 
     def not_saved(self) -> None:
-        """What `next` gave last did not get to the disk: the next one takes its place."""
+        """Replace the last result of `next`, which was not saved, with the next one."""
         self._latest = self._before

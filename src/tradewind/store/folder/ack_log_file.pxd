@@ -12,7 +12,7 @@ cdef class AckLogFile:
     cdef readonly dict users                # name of a consumer -> number of its o.dat
     cdef readonly uint64_t size             # where the records end
     cdef public bint is_named
-    cdef uint64_t _extended                 # where the zeros behind them end
+    cdef uint64_t _extended                 # where the zeros after them end
     cdef BlockFile _file                    # None: nothing is written to it
     cdef bint _is_pinned
 

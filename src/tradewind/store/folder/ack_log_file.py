@@ -1,6 +1,6 @@
 """A log of acknowledgements (`ack_log`) as a file: appending to it, and having it synced.
 
-Owns where its records end, and the zeros behind them. A sync that changes the size of a file has to
+Owns where its records end, and the zeros after them. A sync that changes the size of a file has to
 write that as well, in many file systems by a commit of their journal, which takes several times as
 long as the record itself. So the file is extended in steps, by zeros, and records overwrite those.
 Zeros are no record, so a reader stops there. How often that happens grows with the file: a small
@@ -27,8 +27,8 @@ EXTEND_BYTES_MAX: Final = 262_144
 
 
 class AckLogFile:
-    """A log. `users` are the consumers with records in it that may count, each with the number of
-    the o.dat which the last of them follows.
+    """An acknowledgement log. `users` are the consumers with effective records in it, each with the
+    number of the o.dat that its last record follows.
     """
 
     def __init__(self, number: int, path: str, users: dict[str, int] | None = None) -> None:
@@ -42,7 +42,7 @@ class AckLogFile:
         self._is_pinned = False
 
     def create(self, files: OpenFiles) -> None:
-        """Make the file; one of this name is replaced."""
+        """Create the file; replaces one of this name."""
         self._file = files.create(self.path)
 
     def append(self, prefix: bytes, changes: bytes) -> int:
@@ -50,7 +50,7 @@ class AckLogFile:
         file = self._file
         assert file is not None, "a log that is written was created"
         if not self.size:
-            # Also if the disk has refused it before: nothing counts in a log without it.
+            # Even if the disk has refused it before: nothing counts in a log without it.
             header = log_header(self.number)
             file.write(header, 0)
             self.size = len(header)
@@ -63,7 +63,7 @@ class AckLogFile:
         return len(record)
 
     def _extend(self, end: int) -> None:
-        """Write zeros behind what ends here; without room for them, the record may still fit."""
+        """Write zeros after the end; without room for them, the record may still fit."""
         step = min(max(end, EXTEND_BYTES_MIN), EXTEND_BYTES_MAX)
         extended = (end + step) // EXTEND_BYTES_MIN * EXTEND_BYTES_MIN
         assert self._file is not None
@@ -78,19 +78,19 @@ class AckLogFile:
         return self._file if self._is_pinned else None
 
     def unpin(self) -> None:
-        """The commit has ended."""
+        """Unpin the file; called when the commit has ended."""
         if self._is_pinned:
             self._is_pinned = False
             assert self._file is not None
             self._file.unpin()
 
     def rest(self) -> None:
-        """Nothing more will be written soon: the descriptor is not kept for that."""
+        """Allow the descriptor to be closed; called when no write is expected soon."""
         if self._file is not None:
             self._file.rest()
 
     def close(self) -> None:
-        """Nothing more is written to it."""
+        """Close the file for good."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

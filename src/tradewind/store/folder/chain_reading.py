@@ -1,8 +1,8 @@
 """Answers about a chain from its files: entries, and proofs over the tree of its links.
 
-Owns reading them; all of it is for worker threads and may run while the chain grows: only what was
-synced when it was asked for is read. A file of links is a complete subtree, so its root is computed
-once and kept; a proof reads the files that it splits, and no others.
+Owns reading them; all of it is for worker threads and may run while the chain grows: only entries
+that were synced at the time of the request are read. A file of links is a complete subtree, so its
+root is computed once and kept; a proof reads the files that it splits, and no others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tradewind.store.folder.stream_chain import ChainPoint, StreamChain
 
 PIECE_BYTES: Final = 1 << 20
-# Places of entries that are remembered: whoever reads page after page continues from the last one.
+# Places of entries that are remembered: a client that reads page after page continues from the last
+# one.
 PLACES_KEPT: Final = 64
 
 
@@ -49,7 +50,7 @@ class ChainReader:
         return decode_header(self._read(segment, 0, HEADER_BYTES), self._path(segment)).before
 
     def _place(self, index: int) -> tuple[int, int, bytes]:
-        """The file of an entry, where it begins there, and the link before it."""
+        """The file of an entry, its offset there, and the link before it."""
         segment = index - index % self._segment_entries
         known = max((at for at in self._places if segment <= at <= index), default=segment)
         offset, before = self._places.get(known, (HEADER_BYTES, b""))
@@ -76,7 +77,7 @@ class ChainReader:
         return links, offset + used
 
     def _links(self, first: int, end: int) -> bytes:
-        """Of the entries from `first` to `end`, which are in one file."""
+        """The links of the entries from `first` to `end`, which are in one file."""
         segment, offset, _ = self._place(first)
         parts = []
         while first < end:
@@ -99,7 +100,7 @@ class ChainReader:
         return before, data[:used]
 
     def link(self, index: int) -> bytes:
-        """Of one entry."""
+        """The link of one entry."""
         return self._links(index, index + 1)
 
     def find(self, seq: int, point: ChainPoint) -> int | None:
@@ -128,7 +129,7 @@ class ChainReader:
         return None
 
     def _first_seq(self, segment: int) -> int | None:
-        """Of the first message in a file."""
+        """The sequence of the first message in a file."""
         offset = HEADER_BYTES
         while data := self._read(segment, offset, PIECE_BYTES):
             _, is_there, used = find_message(data, 0, 0)
@@ -151,7 +152,7 @@ class ChainReader:
         return path, self._root(0, size)
 
     def _root(self, first: int, end: int) -> bytes:
-        """Of a subtree: where it spans files it begins with one."""
+        """The root of a subtree; one that spans files begins with a file."""
         if end - first <= self._segment_entries:
             return self._root_in_file((first, end))
         middle = first + (1 << (end - first - 1).bit_length() - 1)

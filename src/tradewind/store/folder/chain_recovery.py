@@ -1,15 +1,15 @@
-"""Opens the chain of a stream: what its files say, compared with the messages that are there.
+"""Opens the chain of a stream: compares its files with the messages that exist.
 
-Owns the rules for what a crash may leave, and what nobody but somebody else can have done. Links
-and messages are synced with one commit, so a power failure can keep either without the other, but
-only of what was never promised (`StoreTail`). Everything else that does not fit breaks the chain:
-it is noted for good, and the chain continues from the stored links. It never repairs a link.
+Owns the rules for what a crash may leave, and what only tampering can explain. Links and messages
+are synced with one commit, so a power failure can keep either without the other, but only of what
+was never promised (`StoreTail`). Everything else that does not fit breaks the chain: it is noted
+for good, and the chain continues from the stored links. It never repairs a link.
 
 Only what follows the last checkpoint is compared with the messages, so a start stays quick; the
-rest is for `tradewind.chain` to verify, whenever somebody wants to.
+rest is for `tradewind.chain` to verify, on demand.
 
-- Entries that do not fit at the end, behind all that was promised: a write that was cut off. They
-  go, and the messages that are there get new ones.
+- Entries that do not fit at the end, after all that was promised: a write that was cut off. They
+  are removed, and the messages that exist get new ones.
 - A removal that is on disk, and its entry is not: the tombstone is among the last bytes of the
   blocks. The entry is made now; the reason is no longer known.
 - An entry of a removal, and the message is still there: an entry says that it is back.
@@ -79,11 +79,11 @@ Ranges = list[tuple[int, int]]
 
 
 class StoreTail(msgspec.Struct):
-    """What recovery knows of the end of the messages.
+    """The end of the messages, as recovery knows it.
 
     All messages up to `synced_seq` were promised. `removed` and `floor` (all below it) were removed
-    by bytes that were not. `lost` was found to be lost by damage. `tell_cut` is told of a message
-    that was there and is behind the last one; it gives the sequences that are lost then.
+    by bytes that were not. `lost` was found to be lost by damage. `tell_cut` is called for a
+    message that existed after the last one; it returns the sequences that are lost then.
     """
 
     synced_seq: int
@@ -94,7 +94,7 @@ class StoreTail(msgspec.Struct):
 
 
 class EntryPlace(NamedTuple):
-    """Where an entry begins: the file that begins with entry `segment`, and the byte in it."""
+    """The position of an entry: the file that begins with entry `segment`, and the byte in it."""
 
     entry: int
     segment: int
@@ -102,7 +102,7 @@ class EntryPlace(NamedTuple):
 
 
 class ChainState(msgspec.Struct):
-    """What the file `state` says."""
+    """The content of the file `state`."""
 
     size: int
     segment: int
@@ -113,8 +113,8 @@ class ChainState(msgspec.Struct):
 
 
 def tail_of(found: list[tuple[Block, BlockReport]], synced: tuple[int, int] | None) -> StoreTail:
-    """What the blocks say of their end, from the place on up to which all was synced; None: the
-    blocks do not say that, and all of them count as promised.
+    """The end of the messages, from the place up to which all blocks were synced; None: the blocks
+    do not record that, and all of them count as promised.
     """
     tail = StoreTail(0)
     for block, report in found:
@@ -135,7 +135,9 @@ def tail_of(found: list[tuple[Block, BlockReport]], synced: tuple[int, int] | No
 
 
 def open_chain(store: FileStore, settings: ChainSettings, tail: StoreTail | None = None) -> None:
-    """Have the chain of a store, and all its messages in it; None: all of them were promised."""
+    """Open the chain of a store, with all its messages in it; without `tail` all of them were
+    promised.
+    """
     path = store.folder.rpartition("/")[0]
     chain = StreamChain(store.files, path, settings)
     opening = _Opening(chain, store, tail or StoreTail(store.table.last_seq))
@@ -153,14 +155,14 @@ class _Opening:
         self._table = store.table
         self._tail = tail
         self._removed = {*tail.removed, *tail.lost}
-        self._gone: Ranges = []  # what the entries behind the last checkpoint have removed
+        self._gone: Ranges = []  # what the entries after the last checkpoint have removed
         self._back: set[int] = set()  # of these, messages that are there
         self._end = EntryPlace(0, 0, 0)
 
     # ---------------------------------------------------------------- what the files say
 
     def read(self) -> None:
-        """Follow the entries in the files as far as they hold."""
+        """Follow the entries in the files as far as they are valid."""
         chain, table = self._chain, self._table
         if not self._disk.exists(chain.folder):
             first = table.next_sequence(0, ())
@@ -194,9 +196,9 @@ class _Opening:
             self._chain.broken = ChainBreak(0, f"{path} cannot be read")
 
     def _read_checkpoints(self) -> tuple[bytes, int]:
-        """The last line, and where the next one goes.
+        """Read the last line; returns also where the next one goes.
 
-        A line that has not arrived whole was told to nobody: it has no end, or zeros where a part
+        A line that has not arrived whole was never announced: it has no end, or zeros where a part
         of it is missing.
         """
         path = f"{self._chain.folder}/{CHECKPOINTS}"
@@ -227,7 +229,7 @@ class _Opening:
         return 0 if self._chain.checkpoint is None else self._chain.checkpoint.size
 
     def _read_state(self) -> EntryPlace | None:
-        """Where the last checkpoint ends, if the file `state` says so and is right."""
+        """The end of the last checkpoint, if the file `state` has it and is right."""
         chain, checkpoint = self._chain, self._chain.checkpoint
         if checkpoint is None:
             return None
@@ -253,7 +255,7 @@ class _Opening:
         return EntryPlace(state.size, state.segment, state.offset)
 
     def _follow_covered(self) -> EntryPlace:
-        """All entries up to the last checkpoint, by their links alone."""
+        """Follow all entries up to the last checkpoint, by their links alone."""
         chain, checkpoint = self._chain, self._chain.checkpoint
         links, place = chain.links, EntryPlace(0, 0, 0)
         for at, record in self._records(place):
@@ -283,7 +285,7 @@ class _Opening:
         return sorted(found)
 
     def _records(self, start: EntryPlace) -> Iterator[tuple[EntryPlace, ChainRecord]]:
-        """All whole records from a place on; `_end` is where they end."""
+        """All complete records from a place on; sets `_end` to where they end."""
         index, before = start.entry, b""
         self._end = start
         for segment in self._segments():
@@ -336,7 +338,7 @@ class _Opening:
     # ---------------------------------------------------------------- the last entries
 
     def _compare(self, start: EntryPlace) -> None:
-        """Follow the entries behind the last checkpoint as far as they fit the messages."""
+        """Follow the entries after the last checkpoint as far as they fit the messages."""
         links, synced_index = self._chain.links, self._look_ahead(start)
         gone: Ranges = []
         for place, record in self._records(start):
@@ -359,7 +361,7 @@ class _Opening:
         self._gone = _merged(gone)
 
     def _look_ahead(self, start: EntryPlace) -> int:
-        """What is removed later on; returns the first entry that may never have been promised."""
+        """Find removals further on; returns the first entry that may never have been promised."""
         synced_index = start.entry
         gone: Ranges = []
         for place, record in self._records(start):
@@ -383,14 +385,16 @@ class _Opening:
             return None
 
     def _problem(self, record: ChainRecord) -> str:
-        """Why an entry does not fit; empty if it does, or if what it is about is gone by right."""
+        """The reason why an entry does not fit; empty if it does, or if its messages were removed
+        validly.
+        """
         links, body = self._chain.links, record.body
         if record.kind == MESSAGE:
             seq = record.sequence
             if seq <= links.last_seq:
                 return f"sequence {seq} follows {links.last_seq}"
             if seq > self._table.last_seq:
-                return f"message {seq} is behind the last one"
+                return f"message {seq} is after the last one"
             message = self._message(seq)
             if message is None:
                 is_right = self._is_gone(seq)
@@ -410,14 +414,14 @@ class _Opening:
         return self._has_lost(seq)
 
     def _has_lost(self, seq: int) -> bool:
-        """Whether damage was found there just now, when the messages were read."""
+        """Whether damage was found at this sequence while the messages were read."""
         lost = self._store.lost
         if lost is not None:
             self._removed.update(lost.sequences)
         return seq in self._removed
 
     def _cut(self, first: int) -> None:
-        """Nothing is in the files behind the entries that hold, and all of those are durable.
+        """Remove everything after the valid entries, and make those durable.
 
         A process that was killed may have left names and entries with the system only, but none in
         files before `first`: a checkpoint covers these.
@@ -433,7 +437,7 @@ class _Opening:
         self._disk.sync_directory(chain.folder.rpartition("/")[0])
 
     def _secure(self, path: str, size_max: int) -> None:
-        """Make a file durable, without what is behind `size_max`."""
+        """Make a file durable, without the bytes after `size_max`."""
         with self._disk.open(path) as file:
             if file.size <= size_max:
                 file.sync()
@@ -445,14 +449,14 @@ class _Opening:
     # ---------------------------------------------------------------- what is missing in them
 
     def fill(self) -> None:
-        """Entries for what the messages say, and the files do not."""
+        """Add entries for changes of messages that are missing in the files."""
         chain, tail = self._chain, self._tail
         links = chain.links
         self._fill_exchanged()
         self._add(RETURN, LOST, _ranges_of(sorted(self._back)))
         floor = min(tail.floor - 1, links.last_seq)
         if floor > 0:
-            # Of some of them other entries may say it too, which does no harm.
+            # Other entries may record some of them too, which does no harm.
             links.remove(1, floor, LOST)
         for seq in sorted(self._removed):
             is_known = seq <= floor or seq > links.last_seq or self._table.is_live(seq)
@@ -471,7 +475,7 @@ class _Opening:
             self._chain.links.add_other(kind, body)
 
     def _fill_exchanged(self) -> None:
-        """What an undo has brought back, and what had to go for that."""
+        """Add entries for the messages that an undo has brought back, and those it has removed."""
         exchanged = read_exchanged(self._chain)
         if exchanged is None:
             return
@@ -481,15 +485,15 @@ class _Opening:
         chained = (seq for seq in sorted(back) if seq <= self._chain.links.last_seq)
         self._add(RETURN, PURGED, _ranges_of(chained))
         for first, last in exchanged.gone:
-            # What is still there has stayed: the undo was cut off, or has failed.
+            # Messages that still exist have stayed: the undo was interrupted, or has failed.
             is_live = self._table.is_live
             for low, high in _ranges_of(seq for seq in range(first, last + 1) if not is_live(seq)):
                 self._chain.links.remove(low, high, EXPIRED)
 
 
 class ExchangedMessages(msgspec.Struct):
-    """What the file `exchanged` says: an undo makes the messages anew, and these are back or gone
-    afterwards. It is written when nothing but a rename is left, and read by the next opening.
+    """The content of the file `exchanged`: an undo recreates the messages, and these are back or
+    gone afterwards. It is written when only a rename is left, and read by the next opening.
     """
 
     back: list[tuple[int, int]] = msgspec.field(default_factory=list)
@@ -497,7 +501,7 @@ class ExchangedMessages(msgspec.Struct):
 
 
 def read_exchanged(chain: StreamChain) -> ExchangedMessages | None:
-    """None: no undo was made since the chain was opened last."""
+    """Read the file; None if no undo was made since the chain was opened last."""
     try:
         content = chain.disk.read_file(f"{chain.folder}/{EXCHANGED}")
         return msgspec.json.decode(content, type=ExchangedMessages)
@@ -508,7 +512,9 @@ def read_exchanged(chain: StreamChain) -> ExchangedMessages | None:
 
 
 def note_exchanged(chain: StreamChain, back: Iterable[int], gone: Iterable[int]) -> None:
-    """In a worker: the messages of a closed store are about to be exchanged for others."""
+    """Note that the messages of a closed store are about to be exchanged for others; runs in a
+    worker.
+    """
     exchanged = ExchangedMessages(_ranges_of(back), _ranges_of(gone))
     chain.disk.make_directory(chain.folder, sync=True)
     content = msgspec.json.encode(exchanged)
@@ -516,7 +522,7 @@ def note_exchanged(chain: StreamChain, back: Iterable[int], gone: Iterable[int])
 
 
 def _ranges_in(record: ChainRecord) -> Ranges:
-    """What a removal or a return is about; nothing for a message, or what is neither."""
+    """The sequences of a removal or a return; empty for a message, or an unknown record."""
     if record.kind != MESSAGE:
         with suppress(ChainError):
             return list(decode_removal(record.body).ranges)
@@ -524,7 +530,7 @@ def _ranges_in(record: ChainRecord) -> Ranges:
 
 
 def _ranges_of(seqs: Iterable[int]) -> Ranges:
-    """Sequences in order as ranges."""
+    """The ranges of ascending sequences."""
     found: Ranges = []
     for seq in seqs:
         if found and found[-1][1] == seq - 1:

@@ -1,7 +1,6 @@
-"""What waits for a commit, for compiled callers; the code and the explanation are in
-commit_chores.py.
+"""Chores of commits, for compiled callers; the code and the explanation are in commit_chores.py.
 
-That module is plain Python, compiled, because every commit asks whether it has chores.
+That module is compiled Python, because every commit asks whether it has chores.
 """
 
 from libc.stdint cimport uint64_t
@@ -10,7 +9,7 @@ from tradewind.store.table.message_store cimport MessageStore
 
 
 cdef class BlockTrash:
-    # Of (position, blocks): the position that a mark on disk must have reached before they go.
+    # (position, blocks): the position that a mark on disk must have reached before they go.
     cdef list _groups
     cdef uint64_t _newest_then              # the number of the last block when some went last
 

@@ -1,9 +1,9 @@
-"""What a commit may have to do besides syncing what was appended.
+"""The chores of a commit: its work besides syncing what was appended.
 
-Owns what waits for a commit of one stream: names of files that are new or gone, blocks that nobody
-needs, keys of blocks, the witness, an index.db that does not fit any more, and files that a killed
-process has left unsynced. Copies of blocks and repairs wait in the rewriter and in the resolution
-of damage; here they get their turn. Never writes a block itself, and does not know which bytes a
+Owns what waits for a commit of one stream: names of files that are new or gone, unneeded blocks,
+keys of blocks, the witness, an index.db that does not fit any more, and files that a killed process
+has left unsynced. Copies of blocks and repairs wait in the rewriter and in the resolution of
+damage; here they get their turn. Never writes a block itself, and does not know which bytes a
 commit syncs.
 
 Most commits have no chores, and ask only that (`are_due`). One that has some takes three steps:
@@ -46,37 +46,38 @@ FILES_REMOVED_MAX = 4
 
 
 class ChoresOwner(Protocol):
-    """What chores leave to their store."""
+    """The store that owns the chores."""
 
     def flush(self) -> None:
-        """Write what was appended."""
+        """Write the appended bytes."""
 
     def changing(self) -> AbstractContextManager[None]:
-        """The first failure of what is done in it makes the store read-only."""
+        """A context in which the first failure makes the store read-only."""
 
 
 class BlockTrash:
-    """Blocks that nobody needs, whose files still exist: in groups that go together."""
+    """Unneeded blocks whose files still exist, in groups that are removed together."""
 
     def __init__(self) -> None:
         self._groups: list[tuple[Position, list[Block]]] = []
         self._newest_then = 0
 
     def is_empty(self) -> bool:
-        """Asked by every commit."""
+        """Whether there are no blocks; called by every commit."""
         return len(self._groups) == 0
 
     def add(self, position: Position, blocks: list[Block]) -> None:
-        """A mark on disk must have reached the position before they go."""
+        """Add blocks that may go when a mark on disk has reached the position."""
         self._groups.append((position, blocks))
 
     @property
     def blocks(self) -> list[Block]:
-        """All of them, oldest first."""
+        """All blocks, oldest first."""
         return [block for _, blocks in self._groups for block in blocks]
 
     def take(self, marked: Position, floor: int, newest: int) -> Iterator[list[Block]]:
-        """Those whose files go now, oldest first; `newest` is the number of the last block.
+        """Take the blocks whose files can be removed now, oldest first; `newest` is the number of
+        the last block.
 
         One group at a time, for names may reach the disk in any order, and a block may hold
         tombstones for another. Below a floor that is on disk no tombstone is needed: then several
@@ -98,7 +99,7 @@ class BlockTrash:
 
 
 class CommitChores:
-    """Belongs to one store, its `owner`; `folder` is that of the blocks."""
+    """The chores of one store, its `owner`; `folder` is that of the blocks."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class CommitChores:
     # -------------------------------------------------------------- told by the store
 
     def discard(self, blocks: list[Block]) -> None:
-        """Nothing in them is live: their files go together, once that is known on disk."""
+        """Remove blocks without live messages together, once that is known on disk."""
         for block in blocks:
             self._rewriter.dropped(block)
         self._trash.add((self._table.last.number, self._table.last.size), blocks)
@@ -144,14 +145,14 @@ class CommitChores:
     def _stale_index(self) -> str | None:
         """The index.db that a commit has to remove, because the store has changed; or None.
 
-        Not while it may know of deletions that damaged bytes do not tell any more. A start that
-        finds it with later changes takes nothing else from it.
+        None while it may know of deletions that damaged bytes no longer show. A start that finds it
+        with later changes takes nothing else from it.
         """
         is_stale = self.index_file_present and not self._table.has_open_damage
         return f"{self._folder}/{INDEX_FILE}" if is_stale else None
 
     def remove_stale_index(self) -> None:
-        """Durably, now: what is written next might fit it."""
+        """Remove a stale index.db durably, because the next write might make it fit."""
         if (stale_index := self._stale_index) is not None:
             self._disk.remove(stale_index)
             self._disk.sync_directory(self._folder)
@@ -160,12 +161,12 @@ class CommitChores:
     # -------------------------------------------------------------- told by recovery
 
     def adopt_testimony(self, testimony: Testimony | None) -> None:
-        """What the witness of this stream states; None: the next commit has to update it."""
+        """Adopt the testimony of this stream's witness; None: the next commit has to update it."""
         self._witness.adopt(testimony)
         self._reserved_seq = self._witness.reserved_seq
 
     def renew_testimony(self, serial: int) -> None:
-        """What the witness stated is missing, and that is recorded on disk."""
+        """Replace the testimony after its missing messages were recorded on disk."""
         self.adopt_testimony(Testimony(serial, 0, 0, 0))
         write = self._witness.next(self._table.last.number, self._table.last_seq)
         assert write is not None
@@ -174,21 +175,24 @@ class CommitChores:
         self._note_testimony(write)
 
     def _note_testimony(self, write: TestimonyWrite) -> None:
-        """It is on disk, or there was no room for it: then the next commit tries again."""
+        """Note whether a testimony was saved; if there was no room, the next commit tries again."""
         if not write.is_saved:
             self._witness.not_saved()
         self._reserved_seq = self._witness.reserved_seq
 
     def note_unsafe(self, first_number: int) -> None:
-        """Blocks from this one on may be only in the system's memory: a process was killed."""
-        # Blocks that are to go too: what follows them is worth nothing behind a hole.
+        """Note that blocks from this one on may be only in the system's memory: a process was
+        killed.
+        """
+        # Blocks that are to go too: what follows them would be worthless after a hole.
         blocks = [*self._table.blocks, *self.unremoved_blocks]
         self.unsafe_files = [block.path for block in blocks if block.number >= first_number]
 
     def secure(self) -> None:
-        """Sync what recovery has found behind the last mark; before that nothing is promised.
+        """Sync what recovery has found after the last mark; before that nothing is promised.
 
-        Any thread may do it as long as nobody changes the store. A failure is kept for `secured`.
+        Any thread may do it as long as the store is not changed. A failure is remembered for
+        `secured`.
         """
         try:
             for path in self.unsafe_files:
@@ -201,7 +205,9 @@ class CommitChores:
             self._insecure = error
 
     def secured(self) -> None:
-        """`secure` was called; its failure makes the store read-only, and is raised."""
+        """Called after `secure`; makes the store read-only if that failed, and raises the
+        failure.
+        """
         if self._insecure is not None:
             with self._owner.changing():
                 raise self._insecure
@@ -209,7 +215,7 @@ class CommitChores:
     # -------------------------------------------------------------- with the commits
 
     def are_due(self) -> bool:
-        """Whether a commit has any; asked by every one."""
+        """Whether a commit has chores; called by every commit."""
         return (
             self.names_changed
             or self._table.has_open_damage
@@ -221,7 +227,7 @@ class CommitChores:
         )
 
     def are_waiting(self) -> bool:
-        """Whether there are some that are worth a commit of their own; asked in every turn."""
+        """Whether any chores are worth a commit of their own; called in every turn."""
         return (
             not self._trash.is_empty()
             or (self._table.has_open_damage and self._damage.has_work)
@@ -237,7 +243,8 @@ class CommitChores:
         return is_soon and self._vault.blocks.wants(last.number)
 
     def prepare(self, marked_block: int) -> Evidence | None:
-        """Before the last write of a commit; returns what it has to save of damage.
+        """Prepare the chores before the last write of a commit; returns the evidence of damage to
+        save.
 
         Blocks below `marked_block` are whole according to a mark on disk.
         """
@@ -252,7 +259,7 @@ class CommitChores:
         return evidence
 
     def add_to(self, commit: Commit, evidence: Evidence | None, marked_block: int) -> None:
-        """What the worker has to do besides syncing what was appended."""
+        """Add the chores to the work of the worker."""
         commit.has_chores = True
         commit.evidence = evidence
         commit.stale_index = self._stale_index
@@ -265,9 +272,7 @@ class CommitChores:
         self._reserved_seq = self._witness.reserved_seq
 
     def _add_keys(self, commit: Commit) -> None:
-        """Those of blocks to come are written with the names, and those of blocks that are gone
-        can be removed then.
-        """
+        """Add the keys of future blocks, which are written with the names, and of removed ones."""
         if self._vault is None:
             return
         if self._wants_keys():
@@ -275,7 +280,7 @@ class CommitChores:
         commit.removed_keys, self._keys_to_remove = self._keys_to_remove, []
 
     def failed(self, commit: Commit) -> None:
-        """The worker could not do all of it."""
+        """Called when the worker could not complete the chores."""
         self._rewriter.failed()
         if commit.keys is not None and self._vault is not None:
             self._vault.blocks.prepared(None)
@@ -284,7 +289,7 @@ class CommitChores:
             self._damage.interrupted(commit.error)
 
     def finish(self, commit: Commit) -> None:
-        """The worker has done them."""
+        """Called when the worker has completed the chores."""
         if commit.stale_index is not None:
             self.index_file_present = False
         if commit.witness is not None:
@@ -298,7 +303,7 @@ class CommitChores:
             self._empty_trash(commit)
 
     def _empty_trash(self, commit: Commit) -> None:
-        """Remove the files of blocks whose time has come."""
+        """Remove the files of blocks that are due."""
         if self._damage.has_work:
             return  # damaged bytes are evidence, wherever they are
         newest = 0 if self._table.last is None else self._table.last.number

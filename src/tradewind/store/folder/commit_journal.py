@@ -1,13 +1,13 @@
 """The journal of an account on disk: changes of several streams and consumers, written first.
 
 Owns the files `tradewind.commits.<N>` beside the streams of one account, which of them are still
-needed, and what is in them after a crash. What a record means is the business of whoever appends it
+needed, and what is in them after a crash. The meaning of a record is defined by its writer
 (`tradewind.jetstream.transactions`); the format is that of `commit_log`.
 
-A record that was appended is with the operating system; it is on disk when a `JournalSync` has
-run, in any thread. A file goes when nothing in it is needed any more and nobody
-appends to it: `release` says so, commit by commit. What is removed too late does no harm, since a
-commit whose changes are there is recognised.
+A record that was appended is with the operating system; it is on disk when a `JournalSync` has run,
+in any thread. A file is removed when nothing in it is needed any more and no record is appended to
+it: `release` says so, commit by commit. Removing it late does no harm, since a commit whose changes
+are there is recognised.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEY_CONTEXT: Final = "commits"
 
 
 class Segment(msgspec.Struct, eq=False):
-    """One file. `needed` counts the commits in it that may have to be repeated."""
+    """A file of the journal. `needed` counts the commits in it that may have to be repeated."""
 
     number: int
     path: str
@@ -61,7 +61,7 @@ class Segment(msgspec.Struct, eq=False):
 
 
 class JournalSync:
-    """A sync on its way: `run` is for any thread, `ended` for the owner."""
+    """A sync in progress: `run` is for any thread, `ended` for the owner."""
 
     def __init__(self, disk: Disk, folder: str, segments: list[tuple[Segment, int]]) -> None:
         self._disk = disk
@@ -70,14 +70,14 @@ class JournalSync:
         self._names = any(not segment.is_named for segment, _ in segments)
 
     def as_commit(self) -> Commit:
-        """The same for the threads of the syncer."""
+        """The sync in the form that the syncer's threads run."""
         files = [segment.file for segment, _ in self._segments if segment.file is not None]
         return Commit(
             self._disk, 0, (0, 0), files=files, folders=[self._folder] if self._names else []
         )
 
     def run(self) -> None:
-        """Wait for the disk; StoreError."""
+        """Sync the files; StoreError."""
         for segment, _ in self._segments:
             assert segment.file is not None
             segment.file.sync()
@@ -85,7 +85,9 @@ class JournalSync:
             self._disk.sync_directory(self._folder)
 
     def ended(self, error: Exception | None) -> None:
-        """After a failure nobody knows what is on disk, and nothing more is appended there."""
+        """Note the end of the sync. After a failure the content of the disk is unknown, and nothing
+        more is appended to these files.
+        """
         for segment, size in self._segments:
             segment.syncs -= 1
             if error is None:
@@ -96,7 +98,7 @@ class JournalSync:
 
 
 class CommitJournal:
-    """Of one account; `folder` is that of the account."""
+    """The journal of one account; `folder` is that of the account."""
 
     def __init__(
         self, disk: Disk, folder: str, account: str, ring: MainKeyRing | None = None
@@ -113,7 +115,7 @@ class CommitJournal:
     # ---------------------------------------------------------------- after a start
 
     def read(self) -> list[tuple[Segment, JournalEntry]]:
-        """What was appended and may have to be repeated, in its order; StoreError."""
+        """Read the entries that may have to be repeated, in order; StoreError."""
         if not self._disk.is_directory(self._folder):
             return []
         found: list[tuple[Segment, JournalEntry]] = []
@@ -135,7 +137,9 @@ class CommitJournal:
             raise StoreError(f"{segment.path}: a record is not one of ours: {error}") from None
 
     def _key(self) -> Sealer:
-        """What seals the records of an encrypted store; its key is made with the first one."""
+        """The sealer for the records of an encrypted store; its key is created with the first
+        record.
+        """
         if self._sealer is None:
             from tradewind.store.files.vault import Sealer
 
@@ -153,8 +157,8 @@ class CommitJournal:
     # ---------------------------------------------------------------- appending
 
     def append(self, entry: JournalEntry) -> tuple[Segment, int]:
-        """Write a record; returns its file, and where it begins. StoreError if the disk refuses,
-        and then it does not count.
+        """Append a record; returns its file and offset. StoreError if the disk refuses it, in which
+        case it does not count.
         """
         if self.is_full:
             raise StoreError(
@@ -175,11 +179,11 @@ class CommitJournal:
 
     @property
     def is_full(self) -> bool:
-        """Whether its files have become so large together that nothing more is appended."""
+        """Whether all files together have reached the limit, so that nothing more is appended."""
         return sum(each.size for each in self._segments.values()) >= JOURNALS_BYTES_MAX
 
     def _segment(self) -> Segment:
-        """The file that is appended to."""
+        """The file for new records."""
         current = self._current
         if current is not None and current.size < JOURNAL_BYTES_MAX and not current.is_bad:
             return current
@@ -198,8 +202,8 @@ class CommitJournal:
         return self._current
 
     def take_back(self, segment: Segment, offset: int) -> None:
-        """Have the last record not count, which begins there: that takes a sync, as it may be on
-        disk already. StoreError if the disk refuses that, too; then it may count.
+        """Invalidate the last record, which begins at `offset`; this syncs, because it may be on
+        disk already. StoreError if the disk refuses that too; then the record may count.
         """
         assert segment.file is not None
         segment.file.truncate(offset)
@@ -222,7 +226,7 @@ class CommitJournal:
         return bool(self._unsynced())
 
     def begin_sync(self) -> JournalSync:
-        """What has on disk all that was appended up to now."""
+        """Begin a sync of everything appended up to now."""
         segments = [(segment, segment.size) for segment in self._unsynced()]
         for segment, _ in segments:
             segment.syncs += 1
@@ -231,16 +235,16 @@ class CommitJournal:
     # ---------------------------------------------------------------- what is no longer needed
 
     def release(self, segment: Segment) -> None:
-        """One record less of this file is needed."""
+        """Note that one record of this file is no longer needed."""
         segment.needed -= 1
 
     @property
     def has_files(self) -> bool:
-        """Whether anything is written, needed or not."""
+        """Whether there are any files, needed or not."""
         return bool(self._segments)
 
     def take_unneeded(self, *, also_current: bool) -> Callable[[], None] | None:
-        """Forget unneeded files; returns the call, for any thread, that removes them."""
+        """Forget unneeded files; returns a function for any thread that removes them, or None."""
         gone = [
             segment
             for segment in self._segments.values()
@@ -268,7 +272,7 @@ class CommitJournal:
         return remove
 
     def close(self) -> None:
-        """Let go of the files; they stay."""
+        """Close the files, which stay."""
         for segment in self._segments.values():
             if segment.file is not None:
                 segment.file.close()
@@ -277,7 +281,7 @@ class CommitJournal:
 
 
 class JournalFiles(SyncTarget):
-    """A journal for the syncer. After a failure it continues with another file."""
+    """The journal as a target of the syncer. After a failure it continues with another file."""
 
     def __init__(self, journal: CommitJournal) -> None:
         self._journal = journal
@@ -288,14 +292,14 @@ class JournalFiles(SyncTarget):
         return self._journal.is_dirty
 
     def begin_commit(self) -> Commit | None:
-        """What there is to sync now; None if nothing, or if one is under way."""
+        """Begin a commit; None if there is nothing to sync, or a commit is in progress."""
         if self._syncing is not None or not self._journal.is_dirty:
             return None
         self._syncing = self._journal.begin_sync()
         return self._syncing.as_commit()
 
     def finish_commit(self, commit: Commit) -> None:
-        """It is synced, or raises the error of the commit."""
+        """End a commit, or raise its error."""
         self.drop_commit(commit)
         if commit.error is not None:
             raise commit.error

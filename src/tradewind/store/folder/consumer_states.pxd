@@ -1,8 +1,8 @@
-"""States of consumers on their way to the disk, for compiled callers; the code and the explanation
-are in consumer_states.py.
+"""Consumer states on their way to the disk, for compiled callers; the code and the explanation are
+in consumer_states.py.
 
-That module is plain Python, compiled, because every acknowledgement that a client waits for takes
-this way.
+That module is compiled Python, because every acknowledgement that a client waits for takes this
+way.
 """
 
 import cython

@@ -20,7 +20,7 @@ when an o.dat without them is durable, and a log is removed when all of its reco
 interrupted write nothing that follows is used.
 
 A commit has the shape of `FileStore`'s: the loop begins it (writes), a worker runs it (syncs), the
-loop finishes it (renames). A state is kept when `kept_ticket` of its consumer has reached its
+loop finishes it (renames). A state is durable when `kept_ticket` of its consumer has reached its
 ticket.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # States written as a whole by one commit: each is a file, and a sync that others wait for.
 COMMIT_FILES_MAX = 8
-# Of commits that somebody waits for, one in this many writes one.
+# One of this many commits with waiting clients writes one.
 URGENT_COMMITS_PER_FILE = 8
 # While a small state is in the log, this many times it may be saved there before it is folded.
 SAVES_PER_FOLD = 10
@@ -57,22 +57,22 @@ _NO_TICKET = 1 << 62
 
 
 class StateSource(Protocol):
-    """Whoever has the state of a consumer."""
+    """The owner of a consumer's state."""
 
     @property
     def entry_count(self) -> int:
-        """How many messages it names: what writing all of it costs."""
+        """The number of messages in the state, which determines the cost of writing it."""
 
     def encode_whole(self, now_ns: int) -> bytes:
-        """All of it, as an o.dat; what changes from here on is noted."""
+        """Encode the whole state as an o.dat; later changes are noted."""
 
     def take_changes(self) -> bytes | None:
-        """What has changed since it was taken last; None if only all of it can be had."""
+        """Encode the changes since the last call; None if only the whole state can be encoded."""
 
 
 class WrittenState:
-    """What there is on disk of a consumer. `number` is that of its o.dat: 0 until we have written
-    that, and while another one is on its way.
+    """The state of a consumer on disk. `number` is that of its o.dat: 0 until this server has
+    written one, and while another one is in progress.
     """
 
     def __init__(self, source: StateSource) -> None:
@@ -87,7 +87,7 @@ class WrittenState:
         self.replaced_prefix = b""
 
     def start_over(self) -> None:
-        """No record can follow what there is; another o.dat is needed."""
+        """Require another o.dat, because no record can follow the present one."""
         self.number = self.log_bytes = 0
         self.log = None
         self.replaced_prefix = b""
@@ -96,9 +96,9 @@ class WrittenState:
 class StateChange:
     """A state on its way; `ticket` is that of the oldest mark in it that is not durable.
 
-    `number` is that of the o.dat being written, 0 for a record of the log. `is_lazy`: it is not
-    only for those who wait for an answer. `wants_whole`: its records are to be folded. `is_logged`:
-    all of it is in records as well.
+    `number` is that of the o.dat being written, 0 for a record of the log. `is_lazy`: not only
+    clients that wait for an answer need it. `wants_whole`: its records are to be folded.
+    `is_logged`: all of it is in records as well.
     """
 
     def __init__(self, consumer: str, ticket: int, *, is_lazy: bool) -> None:
@@ -114,12 +114,12 @@ class StateChange:
 
 
 class ConsumerStates:
-    """What of the consumers below `folder` (a stream's `obs`) is to reach the disk.
+    """The changed states of the consumers below `folder` (a stream's `obs`).
 
     A change goes from `_urgent` or `_waiting` to `_writing`. As a record of the log it is durable
-    when that is synced; `_logged` are those that nobody has begun to sync. As a whole it continues
-    to `_renamed` (in place, its name not durable), to `_naming` (the name is being synced), and is
-    gone when it is durable.
+    when that is synced; `_logged` are those whose sync has not begun. As a whole it continues to
+    `_renamed` (in place, its name not durable), to `_naming` (the name is being synced), and is
+    dropped when it is durable.
     """
 
     def __init__(self, disk: Disk, folder: str) -> None:
@@ -146,7 +146,9 @@ class ConsumerStates:
     # ---------------------------------------------------------------- what is to be written
 
     def mark(self, consumer: str, source: StateSource, *, is_urgent: bool = False) -> int:
-        """This state has changed; returns the ticket by which to know that it is on disk."""
+        """Note that a state has changed; returns the ticket that identifies it until it is on
+        disk.
+        """
         self._ticket += 1
         written = self._written.get(consumer)
         if written is None:
@@ -157,7 +159,7 @@ class ConsumerStates:
         return self._ticket
 
     def _wait(self, change: StateChange, *, is_urgent: bool) -> None:
-        """The newest state of a consumer waits under the oldest ticket."""
+        """Queue the newest state of a consumer under its oldest ticket."""
         for table in (self._urgent, self._waiting):
             if (earlier := table.pop(change.consumer, None)) is not None:
                 change.ticket = min(change.ticket, earlier.ticket)
@@ -167,13 +169,13 @@ class ConsumerStates:
         (self._urgent if is_urgent else self._waiting)[change.consumer] = change
 
     def is_waiting(self, consumer: str) -> bool:
-        """Whether something of a consumer is in no commit yet, nor in the log."""
+        """Whether a change of a consumer is neither in a commit nor in the log yet."""
         waiting = self._waiting.get(consumer)
         return consumer in self._urgent or (waiting is not None and waiting.ticket != _NO_TICKET)
 
     def found(self, logs: Mapping[int, Iterable[str]], number: int) -> None:
-        """These logs are there, with records of these consumers, and an o.dat with this number. No
-        number is used again; a log goes when its consumers have a new o.dat.
+        """Note the logs found, with records of these consumers, and an o.dat with this number. No
+        number is used again; a log is removed when its consumers have a new o.dat.
         """
         self._last_number = max(self._last_number, number)
         for log, users in logs.items():
@@ -183,13 +185,13 @@ class ConsumerStates:
                 self._logs[log] = found
 
     def forget(self, consumer: str) -> None:
-        """The consumer is deleted: nothing more of it is written."""
+        """Write nothing more of a consumer, which is deleted."""
         for table in (self._urgent, self._waiting, self._logged, self._renamed, self._naming):
             table.pop(consumer, None)
         for change in self._writing:
             change.is_deleted = change.is_deleted or change.consumer == consumer
         if self._committing is not None:
-            # Its folder is about to go: that must not end the commit for the others.
+            # The folder is about to be removed: that must not end the commit for the others.
             self._committing.given_up.add(f"{self._folder}/{consumer}")
         self._in_flight.pop(consumer, None)
         self._written.pop(consumer, None)
@@ -197,16 +199,16 @@ class ConsumerStates:
             log.users.pop(consumer, None)
 
     def fold(self) -> None:
-        """From now on everything is written as a whole, and so is what has records in a log: for
-        the end.
+        """Write everything as a whole from now on, including states with records in a log; for the
+        end.
         """
         self._is_folding = True
         for log in self._logs.values():
             self._fold_users(log)
 
     def fold_quiet(self) -> bool:
-        """Nothing has changed for a while: small states with records in the log are written as a
-        whole with the next commit. False if there is none.
+        """Fold small states with records in the log into whole states with the next commit; called
+        after a quiet time. False if there are none.
         """
         if self._log is not None:
             self._log.rest()
@@ -222,7 +224,7 @@ class ConsumerStates:
                 self._wait_for_fold(consumer)
 
     def _wait_for_fold(self, consumer: str) -> None:
-        """Its state is in the log already: nobody waits for it to be written as a whole."""
+        """Queue a state that is already in the log to be written as a whole, without urgency."""
         self._wait(StateChange(consumer, _NO_TICKET, is_lazy=True), is_urgent=False)
 
     @property
@@ -232,7 +234,7 @@ class ConsumerStates:
 
     @property
     def wants_commit(self) -> bool:
-        """Whether a commit has anything to do that does not come with the next save anyway."""
+        """Whether a commit has anything to do that would not be done with the next save anyway."""
         return bool(self._urgent or self._waiting or self._renamed)
 
     def kept_ticket(self, consumer: str) -> int:
@@ -257,7 +259,7 @@ class ConsumerStates:
         return written
 
     def _changes(self) -> Iterator[StateChange]:
-        """All that is not durable."""
+        """All changes that are not durable."""
         yield from self._naming.values()
         yield from self._renamed.values()
         yield from (change for change in self._writing if not change.is_deleted)
@@ -268,9 +270,9 @@ class ConsumerStates:
     # ---------------------------------------------------------------- commits
 
     def begin_commit(self, now_ns: int) -> Commit | None:
-        """Write what is waiting; None if there is nothing to do or a commit is under way.
+        """Write the waiting states; None if there are none, or a commit is in progress.
 
-        StoreError leaves everything waiting, to be tried again.
+        After StoreError everything is still waiting, to be tried again.
         """
         if self._committing is not None or not self.is_dirty:
             return None
@@ -306,14 +308,16 @@ class ConsumerStates:
         return self._committing
 
     def _room_for_files(self) -> int:
-        """How many states may be written as a whole for which nobody waits."""
+        """How many states without urgency may be written as a whole."""
         if not self._writing:
             return COMMIT_FILES_MAX
         self._urgent_commits += 1
         return 1 if self._urgent_commits % URGENT_COMMITS_PER_FILE == 1 else 0
 
     def _write_urgent(self, now_ns: int) -> None:
-        """All that the log can take, and as many others as a commit may have."""
+        """Write the urgent states: to the log if possible, and as many others as a commit may
+        have.
+        """
         room = COMMIT_FILES_MAX
         for change in list(self._urgent.values()):
             if self._append(change, now_ns):
@@ -327,7 +331,7 @@ class ConsumerStates:
                 self._write_aside(change, now_ns)
 
     def _write(self, change: StateChange, now_ns: int) -> None:
-        """In the way that fits it."""
+        """Write a change to the log or as a whole, whichever is cheaper."""
         is_whole = change.wants_whole or (
             self._is_small(change)
             and (self._written[change.consumer].log is None or self._is_fold_due(change))
@@ -341,7 +345,7 @@ class ConsumerStates:
         return self._written[change.consumer].source.entry_count <= SMALL_ENTRIES_MAX
 
     def _is_fold_due(self, change: StateChange) -> bool:
-        """Whether a small state that is saved in the log has been for long enough."""
+        """Whether a small state has been only in the log for long enough."""
         if change.wants_whole:
             return True
         if not change.is_lazy or not self._is_small(change):
@@ -351,7 +355,7 @@ class ConsumerStates:
         return written.saves >= SAVES_PER_FOLD
 
     def write(self, consumer: str, now_ns: int) -> bool:
-        """Have a waiting state outlive this process at once; false if that takes a commit."""
+        """Write a waiting state so that it survives this process; false if that takes a commit."""
         change = self._urgent.get(consumer)
         if change is None:
             return consumer not in self._waiting
@@ -372,7 +376,7 @@ class ConsumerStates:
     # ---------------------------------------------------------------- the log
 
     def _append(self, change: StateChange, now_ns: int) -> bool:
-        """Write what has changed to the log; false if the state is to be written as a whole."""
+        """Write the changes to the log; false if the state is to be written as a whole."""
         written = self._written[change.consumer]
         if (
             not written.number
@@ -391,9 +395,9 @@ class ConsumerStates:
         return True
 
     def _append_to_both(self, change: StateChange) -> bool:
-        """Write what has changed while another o.dat is on its way, once for this and once for the
-        one that it replaces: whichever there is after a kill has its record. So nobody who waits
-        for the system only waits for the disk. False if that is not possible.
+        """Write changes to the log while another o.dat is in progress, once for it and once for the
+        one that it replaces: whichever exists after a kill has its record. So clients that wait
+        only for the system do not wait for the disk. False if that is not possible.
         """
         written, log = self._written[change.consumer], self._log
         if not written.replaced_prefix or log is None or self._is_folding:
@@ -411,8 +415,8 @@ class ConsumerStates:
         return True
 
     def _append_before_whole(self, change: StateChange) -> bytes:
-        """Write what is about to be in an o.dat to the log, for the time until that is in place;
-        returns how records for the old one begin. Empty if it has none.
+        """Write the changes that the next o.dat will contain to the log, for the time until it is
+        in place; returns the prefix of records for the old one. Empty if there is none.
         """
         written = self._written[change.consumer]
         if written.log is None or written.log is not self._log or not written.number:
@@ -425,7 +429,7 @@ class ConsumerStates:
         return b""
 
     def _new_log(self, now_ns: int) -> AckLogFile:
-        """The log that is written from now on."""
+        """Create the log for future records."""
         number = self._next_number(now_ns)
         log = AckLogFile(number, self._log_path(number))
         log.create(self._files)
@@ -442,8 +446,8 @@ class ConsumerStates:
             files.append(file)
 
     def _end_large_log(self) -> None:
-        """What follows goes to another one, when those who have records in this one are written as
-        a whole; not before all of it is being synced.
+        """Continue with another log, once the consumers with records in this one are written as a
+        whole; not before all of it is being synced.
         """
         log = self._log
         if log is None or log.size < LOG_FILE_BYTES_MIN or self._logged:
@@ -453,14 +457,14 @@ class ConsumerStates:
             self._leave_log()
 
     def _leave_log(self) -> None:
-        """Nothing more is appended to it, and those who have records in it need an o.dat."""
+        """Close the log; consumers with records in it need an o.dat."""
         log, self._log = self._log, None
         if log is not None:
             log.close()
             self._fold_users(log)
 
     def _remove_unused_logs(self) -> None:
-        """No record in them counts now."""
+        """Remove logs whose records are all obsolete."""
         for log in [log for log in self._logs.values() if not log.users]:
             if log is self._log:
                 self._leave_log()
@@ -498,7 +502,7 @@ class ConsumerStates:
         change.file.write(content, 0)
 
     def finish_commit(self, commit: Commit) -> None:
-        """The worker is done. Raises its error; then everything is waiting again."""
+        """End a commit in the loop. Raises its error; then everything is waiting again."""
         assert commit is self._committing
         self._committing = None
         if self._log is not None:
@@ -525,7 +529,7 @@ class ConsumerStates:
         self._remove_unused_logs()
 
     def _put_in_place(self, change: StateChange) -> None:
-        """A whole state is synced."""
+        """Rename a whole state that was synced."""
         self._disk.rename(self._path(change) + TEMPORARY_SUFFIX, self._path(change))
         written = self._written[change.consumer]
         written.number = change.number
@@ -533,20 +537,20 @@ class ConsumerStates:
         self._renamed[change.consumer] = change
 
     def drop_commit(self) -> None:
-        """The one under way has ended without anybody who waits for it: all is waiting again."""
+        """End a commit without its result: everything is waiting again."""
         self._committing = None
         if self._log is not None:
             self._log.unpin()
         self._write_all_again()
 
     def commit(self, now_ns: int) -> None:
-        """All of it now, in this thread; for tests, tools and the end."""
+        """Run all commits now, in this thread; for tests, tools and the end."""
         while (commit := self.begin_commit(now_ns)) is not None:
             commit.run()
             self.finish_commit(commit)
 
     def close(self, now_ns: int) -> None:
-        """All of it now, and as a whole: o.dat says everything, and there are no logs."""
+        """Write everything as a whole and remove the logs."""
         self.fold()
         self.commit(now_ns)
         self._remove_unused_logs()
@@ -554,8 +558,8 @@ class ConsumerStates:
     # ---------------------------------------------------------------- failures
 
     def _write_all_again(self) -> None:
-        """After a failure nobody knows what is durable: all of it is written as a whole, and what
-        is in the log counts as long as it has to.
+        """Write everything as a whole, because after a failure it is unknown what is durable; the
+        records in the log count until then.
         """
         urgent = set(self._urgent)
         changes = list(self._changes())
@@ -581,12 +585,13 @@ class ConsumerStates:
 class ConsumerFiles(SyncTarget):
     """Consumer states for the syncer, with a clock for the times in the files.
 
-    A round of the syncer is not enough to know that a state is kept, because names become durable
-    with the commit after: `on_progress` is called when `states` may know more.
+    A round of the syncer is not enough to know that a state is durable, because names become
+    durable with the commit after: `on_progress` is called when `states` may know more.
 
-    A consumer passes over what a limit has removed. If that was for messages which a kill takes
-    back, what was removed is there again, and a state that knows of it would say that it was
-    acknowledged. So `write_stream` hands the stream to the system before any state.
+    A consumer passes over messages that a limit has removed. If a kill undoes the messages that
+    caused the removal, the removed ones exist again, and a state that knows of the removal would
+    claim that they were acknowledged. So `write_stream` hands the stream to the system before any
+    state.
     """
 
     def __init__(
@@ -610,8 +615,8 @@ class ConsumerFiles(SyncTarget):
         return self.states.is_dirty
 
     def wants_another(self) -> bool:
-        """See `SyncTarget`. What is only to be synced within the interval of the stream is not
-        worth a commit of its own: with one for each, no two would share any.
+        """See `SyncTarget`. Changes that are only to be synced within the interval of the stream
+        are not worth a commit of their own: with one for each, no two would share any.
         """
         return self.states.wants_commit
 

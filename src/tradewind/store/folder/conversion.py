@@ -53,7 +53,7 @@ ASIDE_SUFFIX: Final = ".converted"
 
 
 def unsealed(sealer: Sealer | None, data: bytes, path: str) -> bytes:
-    """The content of a file that is sealed, or that a conversion has not come to yet."""
+    """The content of a file, sealed or not converted yet."""
     if sealer is None:
         return data
     try:
@@ -65,7 +65,7 @@ def unsealed(sealer: Sealer | None, data: bytes, path: str) -> bytes:
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether these are a configuration or the state of a consumer as they are without a key."""
+    """Whether this is a configuration or consumer state that is not encrypted."""
     return data[:1] == b"{" or data[:1] == b"\x16" or not data
 
 
@@ -73,7 +73,7 @@ def is_plain(data: bytes) -> bool:
 
 
 def wrap_anew(vault: StreamVault, consumers: list[str], consumers_folder: str) -> None:
-    """All key files that another main key has wrapped; that of the stream is the last."""
+    """Wrap all key files with the new main key; that of the stream comes last."""
     disk, blocks = vault.disk, vault.blocks
     for number in block_numbers(disk.list_directory(blocks.folder)):
         with suppress(MissingFile):
@@ -82,7 +82,7 @@ def wrap_anew(vault: StreamVault, consumers: list[str], consumers_folder: str) -
     disk.sync_directory(blocks.folder)
     for consumer in consumers:
         folder = f"{consumers_folder}/{consumer}"
-        with suppress(StoreError):  # it is named when the consumer is opened
+        with suppress(StoreError):  # the error is reported when the consumer is opened
             sealer = vault.consumer(consumer, folder)
             if sealer is not None:
                 path = f"{folder}/{META_KEY_FILE}"
@@ -101,7 +101,7 @@ def _wrap(vault: StreamVault, key: FileKey, path: str, context: str) -> None:
 
 
 def convert(vault: StreamVault, meta: bytes, consumers: list[str], consumers_folder: str) -> None:
-    """Everything of a stream that is whole and closed; `meta` is its configuration."""
+    """Convert a stream that is complete and closed; `meta` is its configuration."""
     disk = vault.disk
     for name in (INDEX_FILE, SCHEDULES_FILE):
         with suppress(MissingFile):
@@ -118,14 +118,16 @@ def convert(vault: StreamVault, meta: bytes, consumers: list[str], consumers_fol
 
 
 def convert_consumers(vault: StreamVault, consumers: list[str], consumers_folder: str) -> None:
-    """Those that are not encrypted yet, or by another cipher."""
+    """Convert the consumers that are not encrypted yet, or with another cipher."""
     for consumer in consumers:
-        with suppress(StoreError):  # what cannot be read is named when the consumer is opened
+        with suppress(StoreError):  # read errors are reported when the consumer is opened
             _convert_consumer(vault, consumer, f"{consumers_folder}/{consumer}")
 
 
 def _convert_consumer(vault: StreamVault, consumer: str, folder: str) -> None:
-    """Its seed stays, so that what is sealed already can be opened by the new key file too."""
+    """Convert a consumer. Its seed stays, so that sealed files can be opened with the new key file
+    too.
+    """
     disk, sealer = vault.disk, vault.consumer(consumer, folder)
     key_text = consumer_key_text(vault.stream, consumer)
     meta_data = find_meta(disk, folder, key_text).data
@@ -148,7 +150,7 @@ def _convert_consumer(vault: StreamVault, consumer: str, folder: str) -> None:
 
 
 def _seal_evidence(vault: StreamVault) -> None:
-    """Damaged bytes that were saved before: what they hold is not to be read by others."""
+    """Seal saved damaged bytes, which must not be readable by others."""
     disk, folder = vault.disk, f"{vault.path}/{DAMAGE_FOLDER}"
     if not disk.exists(folder):
         return
@@ -169,7 +171,7 @@ def _seal_evidence(vault: StreamVault) -> None:
 
 
 def is_mixed(vault: StreamVault) -> bool:
-    """Whether there are blocks that a conversion has not come to."""
+    """Whether some blocks are not converted yet."""
     for number in block_numbers(vault.disk.list_directory(vault.blocks.folder)):
         try:
             if vault.blocks.read(number).kind is not vault.ring.kind:
@@ -180,7 +182,7 @@ def is_mixed(vault: StreamVault) -> bool:
 
 
 def _convert_block(vault: StreamVault, number: int) -> None:
-    """Write it anew, by the cipher of the configuration and a key of its own."""
+    """Rewrite a block with the configured cipher and a key of its own."""
     disk, blocks = vault.disk, vault.blocks
     key: FileKey | None = None
     with suppress(MissingFile):
@@ -205,7 +207,9 @@ def _convert_block(vault: StreamVault, number: int) -> None:
 
 
 def finish_conversions(vault: StreamVault) -> None:
-    """Of blocks whose conversion was cut off keep the file and the key that belong together."""
+    """Complete interrupted conversions of blocks: keep the file and the key that belong
+    together.
+    """
     disk, blocks = vault.disk, vault.blocks
     names = disk.list_directory(blocks.folder)
     begun = [name.removesuffix(ASIDE_SUFFIX) for name in names if name.endswith(ASIDE_SUFFIX)]
@@ -235,7 +239,7 @@ def _finish_block(disk: Disk, blocks: BlockKeys, stream: str, number: int) -> No
 def _is_readable(
     disk: Disk, blocks: BlockKeys, stream: str, number: int, path: str, key_path: str
 ) -> bool:
-    """Whether a block file holds records, or nothing, by a key file; without one, as it is."""
+    """Whether a block file is empty or holds records readable with a key file, or without one."""
     cipher: BlockCipher | None = None
     if not disk.exists(path):
         return False

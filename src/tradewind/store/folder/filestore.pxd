@@ -1,6 +1,6 @@
 """State of a stream's files for compiled callers; the code and the explanation are in filestore.py.
 
-That module is plain Python, compiled, because a commit reads these fields in every turn.
+That module is compiled Python, because a commit reads these fields in every turn.
 """
 
 import cython

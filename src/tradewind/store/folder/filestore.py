@@ -1,9 +1,9 @@
 """The files of a stream's messages, in the official format, and how they become durable.
 
-Owns the files below `msgs/` of one stream, what of them is written and synced, and what a mark says
-of that. The messages themselves are in its `table`, a `MessageStore` that has this for its
+Owns the files below `msgs/` of one stream, which parts are written and synced, and what a mark
+records of that. The messages themselves are in its `table`, a `MessageStore` that has this for its
 `BlockKeeper`. Appends go into the tail of the last block; `flush` writes each block once;
-`begin_commit`/`finish_commit` make it durable. What was appended is promised only when
+`begin_commit`/`finish_commit` make it durable. Appended messages are promised only when
 `table.synced_seq` has reached it.
 
 Most commits only write what was appended and sync it, so this module is compiled. Whatever else
@@ -61,7 +61,7 @@ IS_CHECKED = invariants.are_checked()
 
 
 def first_block(name: str) -> bytes:
-    """The content of a new stream's first block: a mark that identifies it as ours."""
+    """The content of a new stream's first block: a mark that identifies it as Tradewind's."""
     return Block(name, 1).mark_bytes(TOMBSTONE, MARK_SYNCED_KIND << 56)
 
 
@@ -122,19 +122,19 @@ class FileStore(SyncTarget):
         self.is_fenced = False
         self._fenced_blocks: list[Block] = []
         self.chain: StreamChain | None = None
-        # What its folder owes to the disk, if the stream does not wait for that.
+        # Unsynced creations in its folder, if the stream does not wait for the disk.
         self.unsettled: Unsettled | None = None
 
     def attach_chain(self, chain: StreamChain | None) -> None:
-        """Chain all that happens from now on; what it has of the time before is its business."""
+        """Chain all changes from now on; the chain itself covers the time before."""
         self.chain = chain
         self.table.chain = None if chain is None else chain.links
 
     # -------------------------------------------------------------- keeping the table's blocks
 
     def begin(self) -> None:
-        """The store of a new stream: its first block is on disk already (`first_block`), and so is
-        what the witness says of it.
+        """Begin the store of a new stream, whose first block (`first_block`) and witness testimony
+        are already on disk.
         """
         self._begins = True
         self.chores.adopt_testimony(FIRST_TESTIMONY)
@@ -144,7 +144,7 @@ class FileStore(SyncTarget):
         self._mark_synced()
 
     def open_block(self, number: int) -> Block:
-        """A new block file; its name becomes durable with the next commit."""
+        """Create a block file; its name becomes durable with the next commit."""
         if self._begins:
             self._begins = False
             return Block(self.name, number, self.block_file(number))
@@ -161,7 +161,7 @@ class FileStore(SyncTarget):
 
     @contextmanager
     def changing(self, *, resumable: bool = False) -> Iterator[None]:
-        """The first failure of anything that changes the disk makes the store read-only."""
+        """A context in which the first failure of a change makes the store read-only."""
         try:
             yield
         except StoreError as error:
@@ -176,23 +176,27 @@ class FileStore(SyncTarget):
         self.damage.interrupted(error)
 
     def block_sealed(self, block: Block) -> None:
-        """Write the rest of it now; it is synced with the next commit."""
+        """Write the rest of a block now; it is synced with the next commit."""
         if self.is_fenced:
             self._fenced_blocks.append(block)
         self._write(block)
         self.rewriter.sealed(block)
 
     def block_sparse(self, block: Block) -> None:
-        """Have it compacted by one of the next commits."""
+        """Have a block compacted by one of the next commits."""
         self.rewriter.sparse(block)
 
     def erase_record(self, block: Block, seq: int, offset: int) -> None:
-        """Erase immediately if it is not in the file yet, otherwise with the next commit."""
+        """Erase a record immediately if it is not in the file yet, otherwise with the next
+        commit.
+        """
         if not block.erase_in_tail(seq, offset):
             self.rewriter.erase(block, seq)
 
     def block_opened(self) -> None:
-        """Every block begins with how far all before it is synced, which identifies it as ours."""
+        """Begin the block with a mark of how far all before it is synced, which identifies it as
+        Tradewind's.
+        """
         self._append_mark()
 
     def _append_mark(self) -> None:
@@ -200,14 +204,16 @@ class FileStore(SyncTarget):
         write_mark(self.table, MARK_SYNCED_KIND, number << 32 | offset)
 
     def blocks_dropped(self, blocks: list[Block]) -> None:
-        """Nothing in them is live: their files go together, once that is known on disk."""
+        """Remove the files of blocks without live messages together, once that is known on disk."""
         self.chores.discard(blocks)
 
     def _write_first_mark(self, block: Block) -> None:
-        """Before anything else of ours: then whatever a crash leaves behind it is known to be ours.
+        """Write the first mark before any other bytes, so that what a crash leaves after it is
+        known to be Tradewind's.
 
-        What is left of the mark itself is too small to be taken for anything but a cut off write. A
-        summary of the other server might fit it, if its last block is empty: that goes before.
+        The rest of the mark itself is too small to be taken for anything but a cut off write. A
+        summary of the other server might fit it, if its last block is empty: that is removed
+        before.
         """
         self.chores.remove_stale_index()
         block.flush(RECORD_BYTES_MIN)
@@ -237,7 +243,7 @@ class FileStore(SyncTarget):
         return last is None or (last.number, last.size) == self._clean
 
     def _write(self, block: Block) -> int:
-        """Hand all of a block to the system; StoreError makes the store read-only."""
+        """Write all of a block to the system; StoreError makes the store read-only."""
         if block.size == block.written or self.is_fenced:
             return 0
         try:
@@ -253,11 +259,11 @@ class FileStore(SyncTarget):
 
     @property
     def unwritten_bytes(self) -> int:
-        """What the operating system has not yet received of the last block."""
+        """The bytes of the last block that the operating system has not received yet."""
         return self.table.last.pending_bytes if self.table.last is not None else 0
 
     def flush(self) -> None:
-        """Write what was appended, one write per block; StoreError makes the store read-only."""
+        """Write the appended bytes, one write per block; StoreError makes the store read-only."""
         if self.failure is not None:
             self.check_writable()
         if self.table.last is not None:
@@ -268,7 +274,7 @@ class FileStore(SyncTarget):
                 self.table.written_seq = self.table.last_seq
 
     def _write_chain(self) -> int:
-        """Hand the links of all that was appended to the system; they are synced with it."""
+        """Write the links of everything appended; they are synced with it."""
         assert self.chain is not None
         if self.is_fenced or self.failure is not None:
             return 0
@@ -282,11 +288,11 @@ class FileStore(SyncTarget):
         return 0
 
     def fence(self) -> None:
-        """Write nothing until `lift_fence`: what is appended must not be on disk before that."""
+        """Write nothing until `lift_fence`: appended bytes must not be on disk before that."""
         self.is_fenced = True
 
     def lift_fence(self) -> None:
-        """Write what was appended meanwhile; StoreError makes the store read-only."""
+        """Write what was appended since `fence`; StoreError makes the store read-only."""
         self.is_fenced = False
         blocks, self._fenced_blocks = self._fenced_blocks, []
         if self.failure is None:
@@ -303,7 +309,9 @@ class FileStore(SyncTarget):
         )
 
     def begin_commit(self) -> Commit | None:
-        """Everything appended, for a worker; None if there is nothing or a commit is under way."""
+        """Begin a commit of everything appended; None if there is nothing to do or a commit is in
+        progress.
+        """
         if self.committing is not None or self.table.last is None or self.is_fenced:
             return None
         if self.chain is not None:
@@ -348,7 +356,7 @@ class FileStore(SyncTarget):
         return commit
 
     def finish_commit(self, commit: Commit) -> None:
-        """The worker is done with it. Raises its error, after making the store read-only."""
+        """End a commit in the loop. Raises its error, after making the store read-only."""
         assert commit is self.committing
         self._unpin()
         if commit.error is not None:
@@ -387,7 +395,7 @@ class FileStore(SyncTarget):
             self.fail(commit.error, resumable=False)
 
     def _unpin(self) -> int:
-        """No commit is under way any more: its files may be closed."""
+        """Allow the files of the ended commit to be closed."""
         self.committing = None
         for file in self._pinned:
             file.unpin()
@@ -399,7 +407,7 @@ class FileStore(SyncTarget):
         return 0
 
     def _mark_synced(self) -> int:
-        """Let the next bytes say how far the ones before are known to be on disk.
+        """Append a mark of how far the bytes before it are known to be on disk.
 
         The mark is the first record of the next group wherever possible, and not worth a commit of
         its own unless a block waits for it to be removed.
@@ -427,12 +435,12 @@ class FileStore(SyncTarget):
             self._unsynced[block.path] = block.file
 
     def mark_idle(self) -> None:
-        """Nothing is being written: hand the mark of the last commit to the system too."""
+        """Write the mark of the last commit too, because nothing else is being written."""
         if self.committing is None and self.failure is None and self.table.last is not None:
             self.flush()
 
     def commit(self) -> None:
-        """Do all of it now, in this thread; for tests, tools and shutdown."""
+        """Commit everything now, in this thread; for tests, tools and shutdown."""
         while (commit := self.begin_commit()) is not None:
             commit.run()
             self.finish_commit(commit)
@@ -443,9 +451,9 @@ class FileStore(SyncTarget):
             raise ReadOnlyError(f"stream {self.name!r} is read-only: {self.failure}")
 
     def resume(self) -> bool:
-        """Try again after a full disk has room; false if it is still full.
+        """Take changes again if a full disk has room; false if it is still full.
 
-        Any other failure stays: after a failed sync nobody knows what is on the disk.
+        Any other failure stays: after a failed sync the content of the disk is unknown.
         """
         if self.failure is None:
             return True
@@ -468,7 +476,7 @@ class FileStore(SyncTarget):
         return True
 
     def close(self) -> None:
-        """Make everything durable and let go of the files.
+        """Make everything durable and close the files.
 
         An index.db is left for the next start.
         """
@@ -517,17 +525,16 @@ class FileStore(SyncTarget):
     # -------------------------------------------------------------- recovery and damage
 
     def recovered(self, marked: Position, *, sync: bool = False, is_foreign: bool = False) -> None:
-        """Told by recovery: what was read counts as synced; `marked` is what the disk says.
+        """Called by recovery: everything read counts as synced; `marked` is the mark on disk.
 
         `sync`: a process that was killed may have left bytes that are only in the system's memory;
-        `CommitChores.secure` has to be called.
-        `is_foreign`: there is no mark of ours.
+        `CommitChores.secure` has to be called. `is_foreign`: there is no mark of Tradewind's.
         """
         if sync:
             self.chores.note_unsafe(marked[0])
         self.table.synced_seq = self.table.last_seq
         self._synced_position = (self.table.last.number, self.table.last.written)
-        # A mark may name a block that is lost: nothing behind what is left was ever synced.
+        # A mark may name a block that is lost: nothing after what is left was ever synced.
         self._marked_position = self._durable_mark = min(marked, self._synced_position)
         self._is_unmarked = is_foreign
         is_written = self.table.last.size == 0 and sync
@@ -545,7 +552,7 @@ class FileStore(SyncTarget):
         return self.losses.messages
 
     def block_damaged(self, block: Block) -> None:
-        """Called when a block that is read is damaged: continue with all that is good in it."""
+        """Called when a block that is read is damaged: continue with all its good records."""
         self.damage.found(block)
 
     def record_damaged(self, block: Block) -> None:

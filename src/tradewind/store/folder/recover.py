@@ -72,7 +72,7 @@ PROGRESS_BYTES = 256 * 1024 * 1024
 
 
 class Recovery:
-    """One rebuild. `progress(done_bytes, all_bytes)` is called now and then."""
+    """One rebuild. `progress(done_bytes, all_bytes)` is called repeatedly."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Recovery:
         chain: ChainSettings | None = None,
         **settings: Any,
     ) -> FileStore:
-        """Read everything and give the store."""
+        """Read everything and return the store."""
         self._chain = chain
         self._finish_purge()
         names = self._disk.list_directory(self._messages)
@@ -126,7 +126,7 @@ class Recovery:
             if block_name != name and block_name in names and block_numbers([block_name]):
                 self._disk.remove(f"{self._messages}/{name}")
         said = read_testimony(self._disk, self._folder, self._name)
-        # It is not written again before it was asked.
+        # The witness is not rewritten before it was read.
         store.chores.adopt_testimony(None if said is None else said.held())
         # The commit that has said so had synced all that lies before this block.
         self._synced_before = said.block if said is not None else 0
@@ -169,12 +169,12 @@ class Recovery:
         return store
 
     def _open_chain(self, store: FileStore, settings: ChainSettings) -> None:
-        """Before the limits remove anything: the chain is to say so."""
+        """Open the chain before limits remove anything, because it has to record that."""
         from tradewind.store.folder.chain_recovery import StoreTail, open_chain
 
         tail = self._tail or StoreTail(store.table.last_seq)
         tail.tell_cut = lambda seq: self._tell_cut(store, seq, "a checkpoint of its chain covers")
-        # Also what a start has found that was cut off before the chain could say it.
+        # Including the findings of a start that was interrupted before the chain recorded them.
         tail.lost = [*self.report.lost]
         for report in self._evidence.earlier():
             tail.lost += report.lost
@@ -182,9 +182,9 @@ class Recovery:
         self.report.notes += store.chain.notes if store.chain is not None else []
 
     def _read_keys(self, store: FileStore, names: list[str], numbers: list[int]) -> None:
-        """The keys of all blocks, before anything is changed: without one of them nothing is.
+        """Read the keys of all blocks before anything is changed; if one is missing, nothing is.
 
-        A block without a key that holds plain records was there before the stream was encrypted.
+        A block without a key that holds plain records existed before the stream was encrypted.
         """
         vault = store.vault
         if vault is None:
@@ -207,19 +207,19 @@ class Recovery:
                 block.close()
         vault.blocks.adopt_folder(names, numbers)
         if SCHEDULES_FILE in names:
-            # nats-server has left it; it holds subjects in clear, and the messages tell the same.
+            # nats-server has left it; it holds subjects in clear, and the messages have the same.
             self._disk.remove(f"{self._messages}/{SCHEDULES_FILE}")
 
     def _ask_witness(self, store: FileStore, numbers: list[int], said: Testimony) -> None:
-        """Whether blocks at the end are missing, or the end of the last one.
+        """Check whether blocks at the end are missing, or the end of the last one.
 
-        No sequence that may have been given out is given out again. What is lost is told here if
-        nothing else has told it; how much a block held that is gone nobody knows.
+        No sequence that may have been assigned is assigned again. A loss is reported here unless it
+        is already; how much a missing block held is unknown.
         """
         if max(numbers, default=0) >= said.block and store.table.last_seq >= said.last_seq:
             store.chores.adopt_testimony(said)
             return
-        # A start that was cut off may have begun the block behind it.
+        # An interrupted start may have begun the block after it.
         is_gone = said.block not in numbers
         # A summary that was written at the end knows it exactly; or all this was done before.
         is_told = self._index_is_latest and store.table.last_seq >= said.last_seq
@@ -227,7 +227,7 @@ class Recovery:
             self._tell_missing_end(store, said, is_gone=is_gone)
             store.table.skip(said.reserved_seq, store.table.last_timestamp)
             store.commit()
-        # It says that everything before the last block is on disk.
+        # The witness states that everything before the last block is on disk.
         store.chores.secure()
         store.chores.secured()
         store.chores.renew_testimony(said.serial)
@@ -248,7 +248,7 @@ class Recovery:
     def _save_missing(
         self, store: FileStore, note: str, entry: DamageEntry, reserved_seq: int
     ) -> list[int]:
-        """Keep on record that the messages of an entry are lost, the last ones of the stream."""
+        """Record that the messages of an entry, the last ones of the stream, are lost."""
         found = RecoveryReport(self._name, notes=[note])
         found.damage.append(entry)
         missing = range(entry.first_lost, entry.last_lost + 1)
@@ -263,14 +263,14 @@ class Recovery:
 
     @property
     def _has_journal(self) -> bool:
-        """Whether what is missing may be about to be stored again, under its own sequences."""
+        """Whether missing messages may be about to be stored again, under their own sequences."""
         return self._units is not None and self._units.ends_at_hole
 
     def _tell_cut(self, store: FileStore, seen_seq: int, who: str) -> list[int]:
-        """Tell that the last block is cut after a record, which looks like a write that never was,
-        if somebody knows better. Gives the sequences that are lost.
+        """Report that the last block is cut after a record, which looks like a write that never
+        was, if a witness knows better. Returns the lost sequences.
 
-        None is given out again, whatever else may have been stored behind them.
+        None is assigned again, whatever else may have been stored after them.
         """
         first = store.table.last_seq + 1
         if seen_seq < first:
@@ -294,22 +294,22 @@ class Recovery:
         return lost
 
     def _is_end_told(self, store: FileStore) -> bool:
-        """Whether damage says why the end is missing: what was found now, or by a start that was
-        cut off when it had repaired the end. That is what it had lost, then.
+        """Whether damage explains the missing end: found now, or by an interrupted start that had
+        repaired the end. That is what it had lost, then.
         """
         told = [entry for report in self._evidence.earlier() for entry in report.damage]
         told += self.report.damage
         return any(entry.last_lost == store.table.last_seq and not entry.torn for entry in told)
 
     def _resolve_damage(self, store: FileStore) -> None:
-        """Damage behind a good summary shows as far as blocks were read."""
+        """Resolve damage found after a good summary, as far as blocks were read."""
         if not store.table.has_open_damage:
             return
         for found in store.damage.resolve_all():
             self.report.add(found)
 
     def _recall_losses(self, store: FileStore) -> None:
-        """What was lost stays lost over a restart, until its sequences are removed."""
+        """Restore the known losses, which last until their sequences are removed."""
         for report in self._evidence.earlier():
             store.losses.add(report)
             if not report.stream:
@@ -318,7 +318,7 @@ class Recovery:
     def _needs_tombstones(self, store: FileStore, limits: StoreLimits, number: int) -> bool:
         """Whether only this index.db knows what a limit removed, as with the official server.
 
-        We do, and end a block with a mark when we close; then the blocks alone say the same.
+        Tradewind ends a block with a mark when it closes; then the blocks alone show the same.
         """
         if limits.msgs_max <= 0 and limits.bytes_max <= 0 and limits.subject_msgs_max <= 0:
             return False
@@ -334,7 +334,7 @@ class Recovery:
         return end == OUR_MARK_HEAD
 
     def _follow(self, store: FileStore, index: StreamIndex) -> None:
-        """Say in the blocks what the summary alone knew, before it goes with our first change."""
+        """Write into the blocks what only the summary knew, before the first change removes it."""
         listed = {block.number: block for block in index.blocks}
         for block in list(store.table.blocks):
             entry = listed.get(block.number)
@@ -345,7 +345,7 @@ class Recovery:
         store.commit()
 
     def _finish_purge(self) -> None:
-        """A purge of the official server that was cut off: see its `__msgs__` folders."""
+        """Complete an interrupted purge of the official server: see its `__msgs__` folders."""
         fresh, old = f"{self._folder}/__new_msgs__", f"{self._folder}/__msgs__"
         if self._disk.exists(fresh):
             if block_numbers(self._disk.list_directory(fresh)):
@@ -396,9 +396,9 @@ class Recovery:
 
     @property
     def _next_number(self) -> int:
-        """Of a block behind those that are gone: the witness says that everything before these was
-        synced, so a write that is cut off there would look like damage. Nor is the key of a block
-        that is gone used for other bytes.
+        """The number of a block after the missing ones: the witness records that everything before
+        these was synced, so a write that is cut off there would look like damage. Nor is the key of
+        a missing block used for other bytes.
         """
         return min(self._synced_before + 1, BLOCK_NUMBER_MAX)
 
@@ -437,7 +437,7 @@ class Recovery:
             found.append((block, report))
             index_bytes += block.memory_bytes
             while index_bytes > store.table.index_bytes_max and released < len(found) - 1:
-                # Those that are needed are read once more, without their checksums.
+                # The needed ones are read once more, without their checksums.
                 oldest = found[released][0]
                 index_bytes -= oldest.memory_bytes
                 oldest.release()
@@ -445,14 +445,14 @@ class Recovery:
         return found
 
     def _doubt(self, block: Block, report: BlockReport) -> None:
-        """Remember a block of which the disk may not have given everything."""
+        """Remember a block that the disk may not have read completely."""
         if not block.has_faulted() and (not report.damage or not block.written):
             return
         if block.has_faulted() or read_readable(block.file)[1]:
             self._doubtful.add(block.number)
 
     def _note_unreadable(self, block: Block, report: BlockReport, patched: int) -> None:
-        """What the disk does not give now was not cut off: it may be whole."""
+        """Mark unreadable parts as not cut off: they may be whole."""
         for damage in report.damage:
             damage.unfinished = False
         if patched > PATCHED_BYTES_MAX:
@@ -475,7 +475,7 @@ class Recovery:
             drop_below(store.table, floor)
 
     def _compare_with_index(self, store: FileStore, limits: StoreLimits, now_ns: int) -> None:
-        """A summary that does not fit still knows what was there when it was written."""
+        """Compare with a summary that does not fit, but knows what existed when it was written."""
         index = self._index
         damaged = {entry.block for entry in self.report.damage}
         deleted = self._deleted
@@ -496,7 +496,7 @@ class Recovery:
             if block is not None and same_messages(entry, block):
                 continue
             if block is None and 0 < limits.age_max_ns <= now_ns - entry.last_time_ns:
-                continue  # it went because it was too old
+                continue  # removed because it was too old
             # A floor that was said since then speaks for all below it.
             known = (seq for seq in known_live(entry) if seq >= store.table.limit_floor)
             live = (seq for seq in known if seq not in deleted)
@@ -515,7 +515,7 @@ class Recovery:
         store.commit()
 
     def _has_lost_bytes(self, store: FileStore, index: StreamIndex) -> bool:
-        """Whether tombstones may be lost that were there when the summary was written."""
+        """Whether tombstones may be lost that existed when the summary was written."""
         found = {block.number: block for block in store.table.blocks}
         if any(not entry.torn for entry in self.report.damage):
             return True
@@ -579,7 +579,7 @@ class Recovery:
         return next((seq for seq in live if seq >= floor and seq not in deleted), last_seq + 1)
 
     def _repair(self, found: list[tuple[Block, BlockReport]], hole: Position | None) -> None:
-        """Write damaged blocks anew without the damage, and without removals behind a hole.
+        """Rewrite damaged blocks without the damage, and without removals after a hole.
 
         A lost sequence leaves a skip record, so that its number is not given to another message.
         Later blocks first: as long as one is not done, the hole is still there to be found again.
@@ -623,7 +623,7 @@ class Recovery:
 
 
 def _newest(report: BlockReport) -> tuple[int, int]:
-    """Sequence and time of the last message that a block speaks of."""
+    """The sequence and time of the last message that a block mentions."""
     stamps = zip(report.tombstones.sequences, report.tombstones.timestamps, strict=True)
     return max(report.newest, max(stamps, default=(0, 0)))
 
@@ -647,13 +647,13 @@ def open_store(
 
     `secures`: it may be used at once; else `CommitChores.secure` is left to the caller.
 
-    `expired` is told of messages that have expired since it was closed, see `Store.expire`.
+    `expired` is called for messages that have expired since it was closed, see `Store.expire`.
 
-    `units`: which messages are there together or not at all.
+    `units`: which messages are stored together or not at all.
 
-    `expires`: what has expired goes at once; else that is left to the caller.
+    `expires`: expired messages are removed at once; otherwise that is left to the caller.
 
-    `seen_seq`: a message of this sequence was there, as somebody knows who was given it.
+    `seen_seq`: a message of this sequence existed, because it was delivered.
     """
     recovery = Recovery(
         disk, folder, name, progress, expired, units, expires=expires, seen_seq=seen_seq

@@ -1,4 +1,4 @@
-"""Which blocks are to be rewritten, for compiled callers; the rest is in rewrite.py."""
+"""The choice of blocks to be rewritten, for compiled callers; the rest is in rewrite.py."""
 
 from libc.stdint cimport uint64_t
 

@@ -11,7 +11,8 @@ the order of commits belong to the store; what a copy keeps is decided in `block
 - Erasing overwrites records by others of the same size; the last block is copied as far as it is
   written, and what was appended meanwhile is added before the copy gets its name.
 - Compaction moves records, so it waits until a mark on disk says that the block is whole: only then
-  nothing else speaks of its size. What it leaves out was removed by this commit at the latest.
+  nothing else speaks of its size. The records that it leaves out were removed by this commit at the
+  latest.
 - A damaged block is repaired by the bytes that memory holds in its place; `damage_resolution`
   says when. Until then nothing else is done to it.
 - A tombstone is left out of a compacted block only when no power failure can bring back the record
@@ -53,7 +54,7 @@ TOMBSTONE_BYTES = 30
 
 
 class Compaction(msgspec.Struct):
-    """What a compaction needs to know of the block when it began, and what it has left."""
+    """The facts that a compaction needs about the block when it began, and its result."""
 
     live_offsets: bytes
     older: OlderBlocks
@@ -178,43 +179,43 @@ class Rewriter:
         yield from self._sparse.values()
 
     def sealed(self, block: Block) -> None:
-        """Nothing more will be appended to it."""
+        """Called when nothing more will be appended to a block."""
         if self.compresses and block.size:
             self._to_compress[block.number] = block
 
     def repair(self, block: Block) -> None:
-        """The file is damaged, and all that is known about that is on disk."""
+        """Repair a block whose damage is recorded on disk."""
         if self._is_kept(block):
             self._to_repair[block.number] = block
 
     def erase(self, block: Block, seq: int) -> None:
-        """The record of a deleted message is in the file and has to be overwritten."""
+        """Overwrite the record of a deleted message in the file."""
         if self._is_kept(block):
             self._to_erase.setdefault(block.number, (block, set()))[1].add(seq)
 
     def sparse(self, block: Block) -> None:
-        """Most of its records are dead."""
+        """Compact a block, most of whose records are dead."""
         block.queued = True
         if block.size >= self._compact_bytes_min:
             self._sparse[block.number] = block
 
     def dropped(self, block: Block) -> None:
-        """Its file will be removed, so there is nothing to rewrite."""
+        """Forget a block whose file will be removed."""
         self._to_repair.pop(block.number, None)
         self._to_compress.pop(block.number, None)
         self._to_erase.pop(block.number, None)
         self._sparse.pop(block.number, None)
 
     def removed(self, block: Block) -> None:
-        """Its file is removed, unless the power fails."""
+        """Note that a block's file was removed, which a power failure may undo."""
         self._removed.append(block)
 
     def closing(self) -> None:
-        """The store is closing: space is reclaimed another time."""
+        """Stop compactions, because the store is closing."""
         self._sparse.clear()
 
     def resumed(self) -> None:
-        """There is room on the disk again."""
+        """Continue, because there is room on the disk again."""
         self._pause = 0
 
     def _is_kept(self, block: Block) -> bool:
@@ -225,7 +226,7 @@ class Rewriter:
     # -------------------------------------------------------------- a commit
 
     def prepare(self, marked_block: int) -> None:
-        """Before the last write of a commit: record what a compaction takes away."""
+        """Record what a compaction will remove; called before the last write of a commit."""
         if not self._looked:
             self._looked = True
             self._look()
@@ -233,7 +234,7 @@ class Rewriter:
             repeat_last(self._store.table)
 
     def begin(self, marked_block: int, trash: list[Block]) -> list[Rewrite]:
-        """The copies for the worker to make; everything appended has been written already.
+        """Begin the copies for the worker to make; everything appended has been written already.
 
         Blocks below `marked_block` are whole according to a mark on disk. `trash` is still on disk
         too.
@@ -285,7 +286,7 @@ class Rewriter:
         try:
             self._store.table.load_index(block)
         except CorruptRecord:
-            return None  # whoever reads it is told
+            return None  # the next reader gets the error
         index = bisect_left(self._store.table.blocks, block.number, key=lambda other: other.number)
         older = self._store.table.blocks[:index]
         older += [gone for gone in (*trash, *self._removing) if gone.number < block.number]
@@ -298,7 +299,9 @@ class Rewriter:
         return Compaction(offsets, OlderBlocks(older), block.first_seq, deleted, *block.last_live())
 
     def finish(self) -> None:
-        """The commit succeeded: copies get their names, those of the previous one are durable."""
+        """Rename the copies after the commit succeeded; those of the previous commit are
+        durable.
+        """
         for block, compaction in self._copying:
             freed = block.file_records - compaction.messages
             self._freed_records += freed
@@ -319,7 +322,7 @@ class Rewriter:
             self._look()
 
     def failed(self) -> None:
-        """The commit failed."""
+        """Called when the commit failed: discard the copies."""
         done, self._under_way = self._under_way, []
         for rewrite in done:
             rewrite.discard()
@@ -341,7 +344,7 @@ class Rewriter:
             self._again(rewrite)
             return
         if block.patched and not block.is_patched_with(rewrite.plain.obj):
-            # It was found to be damaged after the copy was begun.
+            # The block was found to be damaged after the copy was begun.
             rewrite.discard()
             self._again(rewrite)
             return

@@ -1,4 +1,4 @@
-"""What an encrypted stream needs in addition to a plain one when its folder is created and opened.
+"""The additions for an encrypted stream when its folder is created and opened.
 
 Owns finding the keys of a stream's folder, and when it is converted. It is imported only if a key
 is configured.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def sealed_creation(
     folder: StreamFolder, ring: MainKeyRing, meta: bytes, files: dict[str, bytes]
 ) -> tuple[StreamVault, bytes, dict[str, bytes]]:
-    """The keys of a new stream, its configuration and its files as they are on disk."""
+    """Encrypt a new stream: its keys, its configuration and its files as they are on disk."""
     vault = _vault(folder, ring, ring.new_key())
     cipher, keys = vault.blocks.first()
     sealed = {path: cipher.encrypt(content) for path, content in files.items()}
@@ -40,7 +40,7 @@ def sealed_creation(
 
 
 def read_vault(folder: StreamFolder, ring: MainKeyRing) -> StreamVault:
-    """The keys of a stream that is there; UnusableKey says why not."""
+    """Read the keys of an existing stream; UnusableKey gives the reason if that fails."""
     path = f"{folder.path}/{META_KEY_FILE}"
     return _vault(folder, ring, ring.read(folder.disk, path, folder.account, folder.stream))
 
@@ -56,9 +56,10 @@ def convert_stream(
     meta: StreamMeta,
     open_now: Callable[[StreamVault | None], tuple[FileStore, RecoveryReport]],
 ) -> tuple[StreamVault, RecoveryReport | None]:
-    """Have a stream encrypted by the key and the cipher of the configuration.
+    """Encrypt a stream with the configured key and cipher.
 
-    `open_now` opens its messages by the keys of before. Gives its keys, and what was found then.
+    `open_now` opens its messages with the previous keys. Returns the new keys, and the report of
+    that opening.
     """
     consumers_folder = f"{folder.path}/{CONSUMERS_FOLDER}"
     consumers = _folders(folder, consumers_folder)
@@ -72,7 +73,7 @@ def convert_stream(
         if vault.key.kind is ring.kind and not (has_blocks and is_mixed(vault)):
             convert_consumers(vault, consumers, consumers_folder)
             return vault, None
-    # Whatever a crash has left is settled by those who know these bytes.
+    # The remains of a crash are resolved with the old keys, which fit these bytes.
     store, report = open_now(vault)
     store.close()
     if store.failure is not None:

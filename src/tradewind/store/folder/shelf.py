@@ -7,8 +7,8 @@ folders over.
 
 Bringing back makes the messages of the stream anew: all that are there and all of the shelf, in a
 folder apart. That takes the place of the old one as nats-server ends a purge that was cut off: from
-the rename to `__new_msgs__` on, whoever opens the stream next finds the new messages, before it the
-old ones. All of it is for worker threads, on a stream that nobody else has open.
+the rename to `__new_msgs__` on, the next opening of the stream finds the new messages, before it
+the old ones. All of it is for worker threads, on a stream that is not open elsewhere.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ _WITHOUT_LIMITS: Final[dict[str, Any]] = {
 
 
 class ShelfName(NamedTuple):
-    """When what is on it goes for good, and a number that no other shelf of the stream has."""
+    """The name of a shelf: when its messages are removed for good, and a number unique in the
+    stream.
+    """
 
     until_ns: int
     number: int
 
     @property
     def folder(self) -> str:
-        """Its name in the folder of the stream."""
+        """The name of the shelf's folder in that of the stream."""
         return f"{SHELF_PREFIX}{self.until_ns}.{self.number}"
 
 
@@ -82,9 +84,9 @@ def shelf_names(disk: Disk, path: str) -> list[ShelfName]:
 
 
 def shelf_bytes(disk: Disk, path: str, name: ShelfName) -> int:
-    """What a shelf of the stream at `path` takes: all its files.
+    """The size of a shelf of the stream at `path`: all its files.
 
-    One that the disk does not open counts nothing: it keeps no stream closed.
+    A shelf that the disk cannot open counts as empty: it keeps no stream closed.
     """
     total = 0
     folders = [f"{path}/{name.folder}"]
@@ -101,12 +103,14 @@ def shelf_bytes(disk: Disk, path: str, name: ShelfName) -> int:
 
 
 def sizes_of_shelves(disk: Disk, path: str) -> dict[ShelfName, int]:
-    """What each shelf of the stream at `path` takes."""
+    """The size of each shelf of the stream at `path`."""
     return {name: shelf_bytes(disk, path, name) for name in shelf_names(disk, path)}
 
 
 def needed_bytes(messages: Iterable[MessageCopy], counted_size: Callable[[Any], int]) -> int:
-    """The most that these take on a shelf: their records, gaps before them, and an index."""
+    """The most bytes that messages take on a shelf: their records, gaps before them, and an
+    index.
+    """
     return sum(
         counted_size(message) + len(message.subject) + MESSAGE_OVERHEAD_BYTES
         for message in messages
@@ -114,7 +118,7 @@ def needed_bytes(messages: Iterable[MessageCopy], counted_size: Callable[[Any], 
 
 
 class Shelf:
-    """One that is being filled."""
+    """A shelf that is being filled."""
 
     def __init__(self, stream: StreamFolder, name: ShelfName, meta: StreamMeta) -> None:
         self.name = name
@@ -123,7 +127,7 @@ class Shelf:
         self._files: FileStore | None = None
 
     def add(self, messages: list[MessageCopy]) -> None:
-        """These are durable when this returns."""
+        """Add messages, which are durable when this returns."""
         if self._files is None:
             self._folder.create(self._meta)
             self._files = _opened(self._folder)
@@ -132,26 +136,26 @@ class Shelf:
         self._files.commit()
 
     def close(self) -> None:
-        """Nothing more is added."""
+        """Close the shelf, which is complete."""
         if self._files is not None:
             self._files.close()
             self._files = None
 
     def abandon(self) -> None:
-        """The same after a failure; nothing more is written."""
+        """Close the shelf after a failure; nothing more is written."""
         if self._files is not None:
             self._files.abandon()
             self._files = None
 
 
 def read_shelf(stream: StreamFolder, name: ShelfName) -> FileStore | None:
-    """What is on a shelf, to be closed by the caller; None: nothing, its making was cut off."""
+    """Open a shelf, to be closed by the caller; None if its creation was cut off."""
     folder = stream.beside(name.folder)
     return None if folder.is_unfinished() else _opened(folder)
 
 
 def bytes_on_shelf(stream: StreamFolder, name: ShelfName) -> int:
-    """What the messages on a shelf count in the stream."""
+    """The size of a shelf's messages as the stream counts them."""
     files = read_shelf(stream, name)
     if files is None:
         return 0
@@ -161,17 +165,17 @@ def bytes_on_shelf(stream: StreamFolder, name: ShelfName) -> int:
 
 
 def remove_shelf(disk: Disk, path: str, name: ShelfName) -> None:
-    """What is on it is gone for good."""
+    """Remove a shelf for good."""
     with suppress(MissingFile):
         disk.remove_tree(f"{path}/{name.folder}")
 
 
 def put_back(stream: StreamFolder, name: ShelfName, staging: StreamFolder, now_ns: int) -> None:
-    """Make the messages of a stream anew, with those of a shelf. StoreError leaves it as it was."""
+    """Recreate the messages of a stream with those of a shelf. StoreError leaves it as it was."""
     disk = stream.disk
     try:
         _merge(stream, name, staging, now_ns)
-        # What it says of the number of blocks is not true for the new ones.
+        # The recorded number of blocks is not true for the new ones.
         with suppress(MissingFile):
             disk.remove(f"{stream.path}/{WITNESS_FILE}")
         disk.sync_directory(stream.path)
@@ -242,7 +246,7 @@ def _copy_all(target: FileStore, messages: Iterable[MessageCopy], *, keeps_ttl: 
 
 
 def _store(table: MessageStore, message: MessageCopy, *, keeps_ttl: bool) -> None:
-    """At its own sequence; one that is there already is the same."""
+    """Store a message at its own sequence; skips one that exists already."""
     if message.seq <= table.last_seq:
         return
     if message.seq > table.last_seq + 1:
@@ -259,9 +263,9 @@ def _ttl_ns(header: bytes) -> int:
     try:
         return parse_ttl_ns(value)
     except ValueError:
-        return 0  # it was stored like this, and never expired
+        return 0  # stored like this, it never expired
 
 
 def _opened(folder: StreamFolder, now_ns: int = 0) -> FileStore:
-    """With descriptors of its own: it is not for the event loop."""
+    """Open a store with descriptors of its own, because it is not for the event loop."""
     return folder.open(now_ns, files=OpenFiles(folder.disk))[1]

@@ -1,14 +1,14 @@
 """The files of a chain: links and checkpoints in `chain/` of the folder of a stream.
 
-Owns writing them, and what of the chain is synced. The links are made in `table.chain_links`; what
-stands in the files is drawn in `tradewind.chain`. `FileStore` writes the links with the messages
-and syncs both with one commit, so whoever has an acknowledgement has both. What was there before is
-read by `chain_recovery`; whoever asks for parts of it is answered by `chain_reading`.
+Owns writing them, and which part of the chain is synced. The links are made in `table.chain_links`;
+the content of the files is drawn in `tradewind.chain`. `FileStore` writes the links with the
+messages and syncs both with one commit, so an acknowledgement covers both. Existing files are read
+by `chain_recovery`; requests for parts of a chain are answered by `chain_reading`.
 
-- A checkpoint covers entries that are synced, and is told to nobody before it is synced itself.
+- A checkpoint covers entries that are synced, and is not announced before it is synced itself.
 - `state` holds the tree at the last checkpoint, so that a start need not read all links. It is
   compared with the checkpoint, and made again from the links if it is missing or wrong.
-- `broken` says since which entry the chain does not fit the messages. It is never removed.
+- `broken` records from which entry on the chain does not fit the messages. It is never removed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ EXCHANGED: Final = "exchanged"
 
 
 class ChainSettings(msgspec.Struct, frozen=True):
-    """Whose chain it is. `created` is the text in the information about the stream."""
+    """The stream of a chain, and its settings. `created` is the text in the information about the
+    stream.
+    """
 
     stream: str
     created: str
@@ -60,7 +62,7 @@ class ChainSettings(msgspec.Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """Of the algorithm."""
+        """The number of the algorithm."""
         return ALGORITHMS[self.algorithm]
 
     @property
@@ -93,7 +95,7 @@ class ChainPoint(msgspec.Struct, frozen=True):
     offset: int
 
     def state(self) -> bytes:
-        """What the file `state` says of it."""
+        """The content of the file `state` at this point."""
         return msgspec.json.encode(
             {
                 "size": self.size,
@@ -107,7 +109,7 @@ class ChainPoint(msgspec.Struct, frozen=True):
 
 
 class ChainBreak(msgspec.Struct, frozen=True):
-    """What the file `broken` says: from this entry on the chain does not fit."""
+    """The content of the file `broken`: from this entry on the chain does not fit."""
 
     index: int
     reason: str
@@ -117,12 +119,12 @@ class ChainBreak(msgspec.Struct, frozen=True):
 class StreamChain:
     """The chain of one stream, from when it is opened until the store is closed.
 
-    `synced` is what is durable, with the messages that it covers. `file` is the one that is being
+    `synced` is the durable part, with the messages that it covers. `file` is the one that is being
     written, None: none yet.
     """
 
     def __init__(self, files: OpenFiles, path: str, settings: ChainSettings) -> None:
-        """`path` is the folder of the stream."""
+        """Open nothing yet; `path` is the folder of the stream."""
         self.settings = settings
         self.disk: Disk = files.disk
         self.folder = f"{path}/{FOLDER}"
@@ -150,7 +152,7 @@ class StreamChain:
     def adopt(
         self, segment: int, offset: int, lines_bytes: int, last_line: bytes, table: MessageStore
     ) -> None:
-        """Go on behind what is in the files, all of which is synced."""
+        """Continue after the content of the files, all of which is synced."""
         self._segment, self._offset = segment, offset
         if offset:
             self.file = self._files.file(f"{self.folder}/{segment_name(segment)}")
@@ -160,7 +162,7 @@ class StreamChain:
         self.synced = self._point(table.first_seq, table.last_seq, table.msgs)
 
     def _bytes_before(self, segment: int) -> int:
-        """What the files of links before that of an entry take."""
+        """The size of the files of links before that of an entry."""
         if not self.disk.is_directory(self.folder):
             return 0
         total, current = 0, segment_name(segment)
@@ -172,16 +174,16 @@ class StreamChain:
 
     @property
     def stored_bytes(self) -> int:
-        """What links and checkpoints take on disk, now or with the next commit."""
+        """The size of links and checkpoints on disk, now or with the next commit."""
         waiting: int = self.links.pending_bytes
         return self._earlier_bytes + self._offset + waiting + self._lines_bytes
 
     def opened(self) -> None:
-        """All that was missing is in the chain."""
+        """Called when all missing entries are in the chain."""
         self._has_own_totals = not self.is_dirty
 
     def note_break(self, index: int, reason: str, now: str) -> None:
-        """The chain does not fit from an entry on. The first time counts, and stays."""
+        """Note that the chain does not fit from an entry on. The first break counts, and stays."""
         if self.broken is None:
             self.broken = ChainBreak(index, reason, now)
             self.disk.make_directory(self.folder, sync=True)
@@ -196,9 +198,9 @@ class StreamChain:
         return self.links.is_waiting() or bool(self.new_folders)
 
     def write(self) -> list[BlockFile]:
-        """Hand all entries so far to the system; returns the files that are to be synced.
+        """Write all entries so far to the system; returns the files that are to be synced.
 
-        StoreError leaves the rest to be written again.
+        After StoreError the rest is still to be written.
         """
         links, written = self.links, []
         links.end_removals()
@@ -232,18 +234,18 @@ class StreamChain:
         self.new_folders.append(self.folder)
 
     def take_folders(self) -> list[str]:
-        """Folders whose names the commit has to sync."""
+        """Take the folders whose names the commit has to sync."""
         folders, self.new_folders = self.new_folders, []
         return folders
 
     def begin(self, table: MessageStore) -> None:
-        """All that was written is being synced, with all messages."""
+        """Called when everything written is being synced, with all messages."""
         self._begun = None
         if not self.links.is_waiting():
             self._begun = self._point(table.first_seq, table.last_seq, table.msgs)
 
     def finish(self) -> None:
-        """It is synced."""
+        """Called when the sync has ended."""
         if self._begun is not None:
             self.synced, self._begun = self._begun, None
             self._has_own_totals = True
@@ -267,7 +269,7 @@ class StreamChain:
         )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.file is not None:
             self.file.close()
 
@@ -275,17 +277,17 @@ class StreamChain:
 
     @property
     def unchecked(self) -> int:
-        """Synced entries that no checkpoint covers."""
+        """The number of synced entries that no checkpoint covers."""
         covered = 0 if self.checkpoint is None else self.checkpoint.size
         return max(self.synced.size - covered, 0) if self._has_own_totals else 0
 
     def next_checkpoint(self, pair: KeyPair, now: str) -> CheckpointWrite:
-        """One of all that is synced, for a worker; there must be something."""
+        """Prepare a checkpoint of everything synced, for a worker; there must be something."""
         assert self.synced.size
         return CheckpointWrite(self, self.synced, pair, now, self._previous, self._lines_bytes)
 
     def checkpointed(self, write: CheckpointWrite) -> Checkpoint:
-        """The worker has done it."""
+        """Adopt a checkpoint that a worker has written."""
         assert write.checkpoint is not None
         self.checkpoint = write.checkpoint
         self._previous = checkpoints.digest(write.line)
@@ -294,7 +296,7 @@ class StreamChain:
 
 
 class CheckpointWrite:
-    """A checkpoint on its way to the disk: `run` is for a worker, one at a time."""
+    """A checkpoint to be written: `run` is for a worker, one at a time."""
 
     def __init__(
         self,
@@ -315,7 +317,9 @@ class CheckpointWrite:
         self.line = b""
 
     def run(self) -> None:
-        """Sign it and have it on disk; StoreError leaves the checkpoints as they were."""
+        """Sign the checkpoint and write it to disk; StoreError leaves the checkpoints as they
+        were.
+        """
         chain, point = self._chain, self._point
         settings, disk = chain.settings, chain.disk
         self.checkpoint = checkpoints.sign(
@@ -338,7 +342,7 @@ class CheckpointWrite:
         self.line = checkpoints.encode(self.checkpoint)
         path = f"{chain.folder}/{CHECKPOINTS}"
         with disk.open(path, writes=True) if disk.exists(path) else disk.create(path) as file:
-            # What a try that has failed may have left.
+            # A failed attempt may have left more.
             if file.size > self.lines_bytes:
                 file.truncate(self.lines_bytes)
             file.write(self.line + b"\n", self.lines_bytes)

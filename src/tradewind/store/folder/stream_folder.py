@@ -89,12 +89,12 @@ LOCK_FILE = "tradewind.lock"
 SHELF_PREFIX = "tradewind.purged."
 CHAIN_KEY = "tradewind.chain"  # of the metadata: the rules are in `tradewind.api.chains`
 UNFINISHED_SUM = META_SUM_FILE + TEMPORARY_SUFFIX
-# What the sum of a consumer is called from its deletion until its folder is gone.
+# The name of a consumer's sum from its deletion until its folder is removed.
 DELETED_SUM = "meta.sum.deleted"
 
 
 class StreamExists(StoreError):  # noqa: N818 - it names what was found
-    """The folder of a new stream is taken, by a stream or by data that belongs to nothing."""
+    """The folder of a new stream is taken, by a stream or by data without a stream."""
 
 
 class NotReadable(StoreError):  # noqa: N818 - it names what was found
@@ -102,17 +102,17 @@ class NotReadable(StoreError):  # noqa: N818 - it names what was found
 
 
 class SkippedFolder(msgspec.Struct, frozen=True):
-    """A folder that was left alone, and why."""
+    """A folder that was left alone, and the reason."""
 
     path: str
     reason: str
 
 
 class StoredConsumer(msgspec.Struct, frozen=True):
-    """A consumer as it is on disk. `problem` is what is wrong with it though it can be used.
+    """A consumer as it is on disk. `problem` is a defect that does not prevent its use.
 
-    `has_state`: it has begun, be it before the first message; else its configuration says
-    where it begins. `has_log`: o.dat alone may not be all of the state.
+    `has_state`: it has begun, be it before the first message; else its configuration says where it
+    begins. `has_log`: o.dat alone may not be all of the state.
     """
 
     meta: ConsumerMeta
@@ -123,7 +123,7 @@ class StoredConsumer(msgspec.Struct, frozen=True):
 
 
 def _begin_at(store: FileStore, meta: StreamMeta) -> None:
-    """The first sequence may be a later one."""
+    """Set the first sequence, which may be configured."""
     first_seq = int(meta.config.get("first_seq") or 0)
     if first_seq > store.table.first_seq:
         store.table.compact(first_seq)
@@ -144,7 +144,7 @@ class StreamFolder:
         *,
         converts: bool = True,
     ) -> None:
-        """`ring`: the keys of what is encrypted, and to be; unless it `converts` all stays so."""
+        """`ring` has the keys for encryption; files are re-encrypted only if `converts`."""
         if problem := account_name_problem(account):
             raise StoreError(f"account name {account!r} {problem}")
         if problem := name_problem(stream):
@@ -163,23 +163,23 @@ class StreamFolder:
         self._ring = ring
         self._converts = converts
         self._vault: StreamVault | None = None
-        # What `read_meta` has found, for the opening that follows.
+        # The result of `read_meta`, for the opening that follows.
         self._found: tuple[StreamMeta, FoundMeta] | None = None
-        # Who only reads a stream, or a copy of it, leaves its chain alone.
+        # Readers of a stream, or of a copy of it, leave its chain alone.
         self.is_chained = False
         self.clock: Callable[[], int] = time.time_ns  # the time of removals in it
-        # Whether nobody waits until what is created and deleted here is on disk.
+        # Whether creations and deletions here do not wait for the disk.
         self.is_lazy = False
         self.unsettled = Unsettled(disk)
 
     # ---------------------------------------------------------------- the stream
 
     def create(self, meta: StreamMeta) -> None:
-        """Make the stream, durably; what a creation that was cut off has left is used again."""
+        """Create the stream, durably; reuses what an interrupted creation has left."""
         make(self.creation(meta))
 
     def creation(self, meta: StreamMeta) -> Creation:
-        """What it takes to make the stream; `begin` opens it when that is done."""
+        """The steps that create the stream; `begin` opens it afterwards."""
         self._check_name(meta)
         content, files = encode_stream_meta(meta), {self._first_block: first_block(self.stream)}
         if self._ring is not None:
@@ -200,9 +200,9 @@ class StreamFolder:
         )
 
     def _names(self) -> list[tuple[str, str]]:
-        """Which folders to sync so that this one is found, each with the folder that they name.
+        """The folders to sync so that this one is found, each with the folder that they name.
 
-        One that was there already may not be durable either, but has to be synced only once.
+        A folder that existed already may not be durable either, but has to be synced only once.
         """
         folder = self.path.rpartition("/")[0]
         names = [(folder, "")]
@@ -221,7 +221,7 @@ class StreamFolder:
         return not has_meta(self.disk, self.path) and not self._data_without_meta()
 
     def _check_unused(self) -> None:
-        """Only what a creation writes before it is complete may lie here."""
+        """StoreError unless the folder holds only what an incomplete creation writes."""
         if not self.disk.exists(self.path):
             return
         if has_meta(self.disk, self.path):
@@ -235,7 +235,7 @@ class StreamFolder:
             self._remove_unused_keys()
 
     def _remove_unused_keys(self) -> None:
-        """Those of a creation that was cut off when there was a key."""
+        """Remove the keys of an interrupted creation, made when a key was configured."""
         for folder in (self.path, f"{self.path}/{MESSAGES_FOLDER}"):
             names = self.disk.list_directory(folder) if self.disk.exists(folder) else []
             for name in names:
@@ -257,7 +257,7 @@ class StreamFolder:
         return ""
 
     def _is_new(self, file: DiskFile) -> bool:
-        """Whether a block is as a creation writes it, perhaps only a part of it."""
+        """Whether a block has the content that a creation writes, or a part of it."""
         fresh = first_block(self.stream)
         content = file.read(0, len(fresh) + 1)
         if self._ring is not None and len(content) <= len(fresh):
@@ -267,7 +267,7 @@ class StreamFolder:
         )
 
     def read_meta(self) -> StreamMeta:
-        """The configuration. CorruptRecord, NotReadable or MissingFile say why there is none."""
+        """Read the configuration. CorruptRecord, NotReadable or MissingFile if there is none."""
         self._found = self._find_meta()
         return self._found[0]
 
@@ -285,7 +285,7 @@ class StreamFolder:
         return meta, found
 
     def _read_vault(self) -> StreamVault | None:
-        """The keys of the stream; None: it is not encrypted. NotReadable without a main key."""
+        """Read the keys of the stream; None: not encrypted. NotReadable without a main key."""
         if not is_encrypted(self.disk.list_directory(self.path)):
             return None
         if self._ring is None:
@@ -310,13 +310,13 @@ class StreamFolder:
 
     @property
     def vault(self) -> StreamVault | None:
-        """The same, read once."""
+        """The keys of the stream, read once."""
         if self._vault is None and self._ring is not None:
             self._vault = self._read_vault()
         return self._vault
 
     def _seal_states(self) -> None:
-        """From now on states of consumers are sealed, if the stream is encrypted."""
+        """Seal the states of consumers from now on, if the stream is encrypted."""
         vault = self.vault
         if vault is None:
             self.states.seal = None
@@ -354,7 +354,7 @@ class StreamFolder:
         **settings: Any,
     ) -> tuple[StreamMeta, FileStore, RecoveryReport]:
         """Open an existing stream and its messages; `settings` are those of the store."""
-        # Whoever opens a stream has usually just read it.
+        # The caller has usually just read it.
         meta, found = self._found or self._find_meta()
         self._found = None
         finish_meta(self.disk, self.path, found)
@@ -386,7 +386,7 @@ class StreamFolder:
         return meta, store, report
 
     def chain_settings(self, meta: StreamMeta) -> ChainSettings | None:
-        """Of the chain that the metadata ask for; None: there is none."""
+        """The settings of the chain that the metadata asks for; None: there is none."""
         metadata = meta.config.get("metadata")
         if not metadata or CHAIN_KEY not in metadata or not self.is_chained:
             return None
@@ -400,7 +400,7 @@ class StreamFolder:
         )
 
     def begin(self, meta: StreamMeta, *, max_payload_bytes: int = 0, **settings: Any) -> FileStore:
-        """The store of the stream that `creation` has made; the owner commits it if it is dirty."""
+        """Open the store that `creation` made; the owner commits it if it is dirty."""
         self._seal_states()
         settings = self._settings(meta, max_payload_bytes, settings)
         folder = f"{self.path}/{MESSAGES_FOLDER}"
@@ -417,7 +417,7 @@ class StreamFolder:
     def _settings(
         self, meta: StreamMeta, max_payload_bytes: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
-        """Of the store; those that are wanted go before what the configuration says."""
+        """The settings of the store; those in `wanted` override the configuration."""
         size = block_bytes_max(meta.config, max_payload_bytes)
         if self._vault is not None:
             size = min(size, BLOCK_BYTES_ENCRYPTED)
@@ -429,7 +429,7 @@ class StreamFolder:
         }
 
     def beside(self, name: str) -> StreamFolder:
-        """A stream of the same name in a folder of this one, with the same keys."""
+        """A stream of the same name in a subfolder of this one, with the same keys."""
         path = f"{self.path}/{name}"
         return StreamFolder(
             self.disk, self._root, self.account, self.stream, path=path, ring=self._ring
@@ -441,7 +441,7 @@ class StreamFolder:
         return any(name.startswith(SHELF_PREFIX) for name in names)
 
     def move_to(self, target: StreamFolder) -> None:
-        """A complete stream takes its place, durably; after a crash it is here or there.
+        """Move a complete stream to its place, durably; after a crash it is at either.
 
         After a StoreError it is here.
         """
@@ -457,12 +457,12 @@ class StreamFolder:
                     target._durable.add(named)
             self.disk.sync_directory(self.path.rpartition("/")[0])
         except StoreError:
-            # Nobody may find a stream there of which an error was told.
+            # After an error no stream may be found there.
             self.disk.rename(target.path, self.path)
             raise
 
     def discard(self) -> None:
-        """A stream that is not to be: nothing of it is left."""
+        """Remove a stream that is not to be created."""
         self.disk.remove_tree(self.path)
 
     def staged_batches(self) -> list[str]:
@@ -480,7 +480,7 @@ class StreamFolder:
         self.remove_retired()
 
     def retire(self) -> None:
-        """The quick half of `delete`: nothing is found afterwards, which is durable if not lazy."""
+        """Rename the folder, the quick half of `delete`; the name is durable unless lazy."""
         retired = self._free_name()
         self.disk.rename(self.path, retired)
         self._retired.append(retired)
@@ -490,20 +490,20 @@ class StreamFolder:
 
     @property
     def is_retired(self) -> bool:
-        """Whether `retire` has come so far that only the disk may not know it yet."""
+        """Whether `retire` has renamed the folder, perhaps not durably yet."""
         return bool(self._retired)
 
     def remove_retired(self) -> None:
-        """The slow half: give the space back. A new stream of this name is not touched."""
+        """Remove the renamed folder, the slow half of `delete`; spares a new stream of its name."""
         if self.is_lazy and self._retired:
-            # Whoever finds the folder under its old name must find all of it.
+            # If the folder is found under its old name, all of it must be there.
             self.disk.sync_directory(self.path.rpartition("/")[0])
         while self._retired:
             self.disk.remove_tree(self._retired[-1])
             self._retired.pop()
 
     def _free_name(self) -> str:
-        """Beside those of earlier streams of this name, which somebody may still be removing."""
+        """A free name beside those of earlier streams of this name that are being removed."""
         paths = map(self._retired_path, count())
         return next(path for path in paths if not self.disk.exists(path))
 
@@ -522,11 +522,11 @@ class StreamFolder:
         return f"{self._consumers}/{consumer}"
 
     def create_consumer(self, meta: ConsumerMeta, state: ConsumerState, now_ns: int) -> None:
-        """Make a consumer that starts with `state`, durably."""
+        """Create a consumer that starts with `state`, durably."""
         make(self.consumer_creation(meta, state, now_ns))
 
     def consumer_creation(self, meta: ConsumerMeta, state: ConsumerState, now_ns: int) -> Creation:
-        """What it takes to make a consumer that starts with `state`."""
+        """The steps that create a consumer that starts with `state`."""
         folder = self._consumer_folder(meta.name)
         names = [(self._consumers, "")]
         if self._consumers not in self._durable:
@@ -567,7 +567,7 @@ class StreamFolder:
         write_meta(self.disk, folder, content, key_text)
 
     def _consumer_sealer(self, consumer: str) -> Sealer | None:
-        """None: the consumer is not encrypted. NotReadable without a main key."""
+        """The sealer of a consumer; None: it is not encrypted. NotReadable without a main key."""
         folder = self._consumer_folder(consumer)
         if (vault := self.vault) is not None:
             return vault.consumer(consumer, folder)
@@ -579,7 +579,7 @@ class StreamFolder:
         return None
 
     def _read_logs(self) -> dict[str, list[LogRecord]]:
-        """What has changed since the states were written, by consumer."""
+        """Read the changes since the states were written, by consumer."""
         there = set()
         if self.disk.exists(self._consumers):
             there = set(self.disk.list_directory(self._consumers))
@@ -598,10 +598,11 @@ class StreamFolder:
     def read_consumer(
         self, consumer: str, logs: Mapping[str, list[LogRecord]] | None = None
     ) -> StoredConsumer:
-        """Configuration and state; a consumer without a state file has never delivered.
+        """Read configuration and state; a consumer without a state file has never delivered.
 
         The official server does not compare the sum of a consumer. So a wrong one is a `problem`,
-        not an error, as long as the configuration can be read. `logs` is for those who read many.
+        not an error, as long as the configuration can be read. `logs` is for callers that read
+        many.
         """
         folder = self._consumer_folder(consumer)
         self.disk.list_directory(folder)  # one that is gone is named as such
@@ -639,10 +640,10 @@ class StreamFolder:
         self.unsettled.forget(self._consumer_folder(consumer))
 
     def remove_consumer(self, consumer: str) -> None:
-        """It is gone for good; its state was forgotten before, its files are still there.
+        """Remove a consumer for good; its state was forgotten before, its files still exist.
 
-        Without its sum it is gone for both servers. That is one rename, so a crash leaves all or
-        nothing, and the new name tells us that nothing was lost here.
+        Without its sum it does not exist for either server. That is one rename, so a crash leaves
+        all or nothing, and the new name shows that nothing was lost here.
         """
         folder = self._consumer_folder(consumer)
         if self._vault is not None:
@@ -657,11 +658,11 @@ class StreamFolder:
         self.disk.sync_directory(folder)
 
     def remove_consumer_files(self, consumer: str) -> None:
-        """Give the space of a consumer back that is gone."""
+        """Remove the files of a removed consumer."""
         self.disk.remove_tree(self._consumer_folder(consumer))
 
     def consumers(self) -> tuple[list[StoredConsumer], list[SkippedFolder]]:
-        """All consumers that can be read, and the folders of the others; those stay as they are."""
+        """All consumers that can be read, and the folders of the others, which stay unchanged."""
         found: list[StoredConsumer] = []
         skipped: list[SkippedFolder] = []
         if not self.disk.exists(self._consumers):
@@ -680,7 +681,7 @@ class StreamFolder:
         return found, skipped
 
     def _is_consumer_unfinished(self, folder: str) -> bool:
-        """Whether a creation or deletion was cut off here; the next creation uses what is left."""
+        """Whether a creation or deletion was cut off here; the next creation reuses the rest."""
         names = self.disk.list_directory(folder)
         if META_SUM_FILE in names:
             return False
@@ -688,14 +689,14 @@ class StreamFolder:
 
 
 class StoreListing(msgspec.Struct):
-    """What is in a store: the streams that can be opened, and what was left alone."""
+    """The content of a store: the streams that can be opened, and the folders left alone."""
 
     streams: list[tuple[StreamFolder, StreamMeta]] = msgspec.field(default_factory=list)
     skipped: list[SkippedFolder] = msgspec.field(default_factory=list)
 
 
 class StoreRoot:
-    """The store below `root` (the configured folder), ours alone from here to `close`."""
+    """The store below `root` (the configured folder), exclusively locked until `close`."""
 
     def __init__(
         self, disk: Disk, root: str, ring: MainKeyRing | None = None, *, converts: bool = True
@@ -712,12 +713,12 @@ class StoreRoot:
         self._durable: set[str] = set()
 
     def close(self) -> None:
-        """Let another server have it."""
+        """Release the lock for another server."""
         self._lock.release()
 
     def check_writable(self) -> None:
-        """StoreError if the disk takes no changes, because it is mounted so or has found an error
-        in itself; not every file system of the second kind says so when it is asked.
+        """StoreError if the disk is read-only or has found an error in itself, as far as it reports
+        that.
         """
         with suppress(MissingFile), self.disk.open(f"{self.folder}/{LOCK_FILE}", writes=True):
             pass
@@ -738,7 +739,7 @@ class StoreRoot:
         return folder
 
     def staging(self, account: str, stream: str, number: int) -> StreamFolder:
-        """Where a backup becomes a stream, before anybody can find it."""
+        """The folder where a backup becomes a stream, before it is visible."""
         path = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}/snap-{number}"
         return StreamFolder(self.disk, self.root, account, stream, path=path, ring=self.ring)
 
@@ -751,18 +752,18 @@ class StoreRoot:
         ]
 
     def _may_be_directory(self, path: str) -> bool:
-        """Also if the disk does not say: whoever opens it is told why, and nobody else."""
+        """Whether a path may be a folder; true also for disk errors, which the opening reports."""
         try:
             return self.disk.is_directory(path)
         except DiskFault:
             return True
 
     def has_templates(self, account: str) -> bool:
-        """Whether first publishes in an account may make streams."""
+        """Whether an account has templates, so that first publishes may create streams."""
         return self.disk.exists(f"{self.folder}/{account}/{TEMPLATES_FILE}")
 
     def folders(self, account: str) -> list[StreamFolder]:
-        """All folders of an account that a stream could have made, whatever is in them."""
+        """All folders of an account that a stream could have created, whatever is in them."""
         folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
         if not self.disk.is_directory(folder):
             return []  # it never had a stream
@@ -783,7 +784,7 @@ class StoreRoot:
         return listing
 
     def finish_deletions(self) -> list[str]:
-        """Remove what interrupted deletions and restores have left; returns the paths."""
+        """Remove the remains of interrupted deletions and restores; returns the paths."""
         removed = []
         for account in self.disk.list_directory(self.folder):
             staged = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}"

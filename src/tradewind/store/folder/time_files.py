@@ -1,7 +1,7 @@
-"""The files that say when messages expire, and when schedules are due.
+"""The files with the times when messages expire, and when schedules are due.
 
-Owns writing them at the end of a store, and reading them at its next start. Both may be old,
-missing or damaged: then the messages tell the same.
+Owns writing them when a store is closed, and reading them at its next start. Both may be old,
+missing or damaged: then the times are taken from the messages.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tradewind.store.format.timing_wheel import TimingWheel
 if TYPE_CHECKING:
     from tradewind.store.folder.filestore import FileStore
 
-# That of nats-server holds subjects, and is plain also in an encrypted stream.
+# nats-server's file holds subjects, and is plain even in an encrypted stream.
 SEALED_SCHEDULES_FILE = "tradewind.sched"
 
 
 def time_files(store: FileStore) -> dict[str, bytes]:
-    """What a store that is closed leaves behind, by the name of the file."""
+    """The files that a closed store leaves, by name."""
     table, vault = store.table, store.vault
     files: dict[str, bytes] = {}
     if table.limits.message_ttl:
@@ -39,8 +39,8 @@ def time_files(store: FileStore) -> dict[str, bytes]:
 
 
 def recover_timers(store: FileStore) -> None:
-    """When messages with a time to live expire. What an old file says stays true for the sequences
-    that it covers.
+    """Restore when messages with a time to live expire. An old file is still valid for the
+    sequences that it covers.
     """
     if not store.table.limits.message_ttl:
         return
@@ -61,7 +61,7 @@ def _all_schedules(store: FileStore) -> list[Schedule]:
 
 
 def read_schedules(store: FileStore) -> tuple[list[Schedule], int]:
-    """Those that were written down, complete for all sequences below the stamp."""
+    """Read the written schedules, complete for all sequences below the stamp."""
     name = SCHEDULES_FILE if store.vault is None else SEALED_SCHEDULES_FILE
     path = f"{store.folder}/{name}"
     if store.disk.exists(path):

@@ -1,3 +1,3 @@
-"""The bytes on disk: records, side files, checksums, compression. It never accesses files or
-stores.
+"""The bytes on disk: records, side files, checksums, compression. This package never accesses files
+or stores.
 """

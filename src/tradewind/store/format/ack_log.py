@@ -24,7 +24,7 @@ end of its state, and leaves unknown files alone.
 A record belongs to the o.dat with its number, and to no other: one that nats-server has written
 since has none. A number is used once in a stream, and all records that follow one o.dat are in one
 log. They are only appended, and a commit syncs all before it; so the first one that does not verify
-is where a write was cut off, and nobody was promised it.
+is where a write was cut off, and it was never promised.
 """
 
 from __future__ import annotations
@@ -61,24 +61,26 @@ _KEY: Final = key_for("tradewind acks")
 
 
 def log_name(number: int) -> str:
-    """The file of a log."""
+    """The file name of a log."""
     return f"{LOG_PREFIX}{number}"
 
 
 def log_numbers(names: list[str]) -> list[int]:
-    """The logs among the files of a stream."""
+    """The numbers of the logs among the files of a stream."""
     found = [name.removeprefix(LOG_PREFIX) for name in names if name.startswith(LOG_PREFIX)]
     numbers = [int(digits) for digits in found if digits.isascii() and digits.isdigit()]
     return [number for number in numbers if number < NUMBER_MAX and log_name(number) in names]
 
 
 def next_number(last: int, now_ns: int) -> int:
-    """One that was never used: `last` is the highest known, and a clock may have been set back."""
+    """A number that was never used: `last` is the highest known, and a clock may have been set
+    back.
+    """
     return max(last + 1, min(now_ns, NUMBER_MAX // 2))
 
 
 def with_trailer(state: bytes, number: int) -> bytes:
-    """An o.dat of this number, which records may follow."""
+    """An o.dat with this number, which records may follow."""
     content = state + MAGIC + number.to_bytes(8, "little")
     return content + _KEY.hash(content)
 
@@ -104,7 +106,9 @@ def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState
 def _read_exact_times(
     data: bytes, path: str, start: int, state: ConsumerState
 ) -> tuple[list[tuple[int, int]], int]:
-    """[(sequence, time)], and where this ends. It counts only if the checksum behind it fits."""
+    """Parse [(sequence, time)]; returns also where this ends. It counts only if the checksum after
+    it fits.
+    """
     reader = ByteReader(data, path, start + len(_EXACT_MAGIC))
     times = []
     for _ in range(reader.count("number exact", _EXACT_BYTES_MIN)):
@@ -123,12 +127,12 @@ def _exact_time(reader: ByteReader, whole_ns: int, rest_ns: int) -> int:
 
 
 def log_header(number: int) -> bytes:
-    """How a log begins."""
+    """The beginning of a log."""
     return MAGIC + number.to_bytes(8, "little")
 
 
 def record_prefix(consumer: str, follows: int) -> bytes:
-    """How the bodies of records begin that follow the o.dat with number `follows`."""
+    """The prefix of the bodies of records that follow the o.dat with number `follows`."""
     name = consumer.encode()
     body = bytearray()
     append_uvarint(body, len(name))
@@ -147,7 +151,7 @@ def _record_hash(number: int, offset: int, body: bytes) -> bytes:
 
 
 class LogRecord(NamedTuple):
-    """A record that was written entirely; `changes` begins where it says what has changed."""
+    """A complete record; `changes` begins with the changed values."""
 
     consumer: str
     follows: int
@@ -155,7 +159,7 @@ class LogRecord(NamedTuple):
 
 
 def read_log(number: int, data: bytes, path: str) -> list[LogRecord]:
-    """What is in a log, as far as it was written."""
+    """The complete records of a log."""
     if data[:HEADER_BYTES] != log_header(number):
         return []
     offset, records = HEADER_BYTES, []
@@ -175,14 +179,16 @@ def read_log(number: int, data: bytes, path: str) -> list[LogRecord]:
 
 
 def apply_records(state: ConsumerState, number: int, records: Iterable[LogRecord]) -> None:
-    """Bring the state in an o.dat of this number up to date, by the records of its consumer."""
+    """Update the state in an o.dat of this number with the records of its consumer."""
     for record in records:
         if number and record.follows == number:
             _apply_record(state, record.changes)
 
 
 def _apply_record(state: ConsumerState, reader: ByteReader) -> None:
-    """A record that verifies was written by us: what is wrong in it is refused with its place."""
+    """Apply a record that verifies; an error in it is reported with its place, since only this
+    format's writer can have made it.
+    """
     floor = SequencePair(reader.uvarint("ack floor"), reader.uvarint("stream ack floor"))
     state.delivered = SequencePair(reader.uvarint("delivered"), reader.uvarint("stream delivered"))
     state.ack_floor = floor

@@ -10,7 +10,7 @@ cdef enum:
     CHAIN_BLAKE3 = 2
     CHAIN_HASH_BYTES = 32
     BLAKE3_LEVELS_MAX = 54
-    SHORT_SPARE = 72                    # bytes behind the data of `chain_hash_short`
+    SHORT_SPARE = 72                    # bytes after the data of `chain_hash_short`
 
 ctypedef struct ChainHash:
     int algorithm

@@ -103,7 +103,7 @@ cdef enum:
 # The first words of both: SHA-256 begins with them, BLAKE3 too.
 cdef uint32_t* START = [
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19]
-# Which word of a block each place of the seven rounds of BLAKE3 takes.
+# The word of a block that each place of the seven rounds of BLAKE3 takes.
 cdef uint8_t SCHEDULE[7][16]
 cdef uint8_t* PERMUTATION = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8]
 
@@ -206,7 +206,7 @@ cdef inline void mix(uint32_t* state, int a, int b, int c, int d, uint32_t one,
 
 cdef void blake3_compress(uint32_t* value, const uint8_t* block, uint32_t size, uint64_t counter,
                           uint32_t flags) noexcept nogil:
-    """One block; `value` is the chaining value before and after."""
+    """Compress one block; `value` is the chaining value before and after."""
     cdef uint32_t words[16]
     cdef uint32_t state[16]
     cdef const uint8_t* order
@@ -248,7 +248,7 @@ cdef void blake3_parent(const uint32_t* left, const uint32_t* right, uint32_t fl
 
 
 cdef void blake3_block(ChainHash* hash, uint32_t flags) noexcept nogil:
-    """The block that is full, or the last one of its chunk."""
+    """Compress the full block, or the last one of its chunk."""
     if hash.chunk_blocks == 0:
         flags |= CHUNK_START
     blake3_compress(hash.state, hash.block, hash.used, hash.chunk, flags)
@@ -257,7 +257,7 @@ cdef void blake3_block(ChainHash* hash, uint32_t flags) noexcept nogil:
 
 
 cdef void blake3_next(ChainHash* hash) noexcept nogil:
-    """More follows the block that is full, and perhaps the chunk."""
+    """Compress the full block, which is followed by more of the input."""
     cdef uint64_t chunks
     if hash.chunk_blocks < CHUNK_BLOCKS - 1:
         blake3_block(hash, 0)
@@ -303,7 +303,7 @@ cdef void chain_hash_begin(ChainHash* hash, int algorithm) noexcept nogil:
 
 
 cdef void chain_hash_add(ChainHash* hash, const void* data, size_t size) noexcept nogil:
-    """The next bytes, any number of them."""
+    """Add bytes, any number of them."""
     cdef const uint8_t* at = <const uint8_t*>data
     cdef size_t part
     hash.total += size
@@ -328,7 +328,7 @@ cdef void chain_hash_add(ChainHash* hash, const void* data, size_t size) noexcep
 
 
 cdef void chain_hash_end(ChainHash* hash, uint8_t* digest) noexcept nogil:
-    """The hash of all that was added, 32 bytes; `hash` has to begin again."""
+    """Finish the hash, 32 bytes; `hash` has to begin again."""
     if hash.algorithm == CHAIN_SHA256:
         if hash.used == BLOCK:
             sha256_blocks(hash.state, hash.block, 1)
@@ -340,7 +340,7 @@ cdef void chain_hash_end(ChainHash* hash, uint8_t* digest) noexcept nogil:
 
 cdef void chain_hash_short(int algorithm, uint8_t* data, size_t size,
                            uint8_t* digest) noexcept nogil:
-    """The hash of bytes that lie side by side; SHORT_SPARE more behind them are overwritten."""
+    """The hash of contiguous bytes; SHORT_SPARE more after them are overwritten."""
     cdef ChainHash hash
     cdef uint32_t state[8]
     cdef uint64_t bits = htobe64(<uint64_t>size * 8)
@@ -374,7 +374,7 @@ cdef void chain_node(int algorithm, const uint8_t* left, const uint8_t* right,
 # ------------------------------------------------------------------ for tests and checks
 
 def chain_digest(int algorithm, *pieces):
-    """The hash of pieces, one behind the other."""
+    """The hash of concatenated pieces."""
     cdef ChainHash hash
     cdef uint8_t digest[CHAIN_HASH_BYTES]
     cdef const uint8_t[::1] view
@@ -388,7 +388,9 @@ def chain_digest(int algorithm, *pieces):
 
 
 def use_sha_instructions(bint wanted):
-    """Whether SHA-256 uses them from now on: they are not there on every machine."""
+    """Set whether SHA-256 uses the SHA instructions, if the machine has them; returns whether it
+    does.
+    """
     global is_quick
     is_quick = wanted and has_sha
     return is_quick

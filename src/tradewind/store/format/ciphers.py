@@ -32,7 +32,7 @@ Buffer = bytes | bytearray | memoryview
 
 SEED_BYTES: Final = 32
 TAG_BYTES: Final = 16
-# What never reached the disk are sectors of zeros; of those none is a ciphertext.
+# Bytes that never reached the disk are sectors of zeros, which no ciphertext has.
 SECTOR_BYTES: Final = 512
 _NO_SECTOR: Final = bytes(SECTOR_BYTES)
 _WORDS: Final = struct.Struct("<4I")
@@ -61,10 +61,10 @@ class CipherKind(Protocol):
         """The sealed content with its tag, without the nonce."""
 
     def unseal(self, key: bytes, nonce: bytes, sealed: bytes) -> bytes:
-        """The content; InvalidTag if it is not what was sealed."""
+        """The content; InvalidTag if it was changed."""
 
     def keystream(self, seed: bytes, nonce: bytes, offset: int) -> _Context:
-        """What turns the bytes of a block from `offset` on into those of its file, and back."""
+        """The transformation of a block's bytes from `offset` on to those of its file, and back."""
 
 
 class _ChaCha:
@@ -123,10 +123,10 @@ def _short(nonce: bytes) -> bytes:
 
 
 def hchacha20(key: bytes, head: bytes) -> bytes:
-    """The key of the inner cipher, by the first 16 bytes of the nonce.
+    """The key of the inner cipher, from the first 16 bytes of the nonce.
 
     That is the state of ChaCha20 after its rounds, words 0 to 3 and 12 to 15. A keystream is this
-    state plus the one it began with, so the latter is taken away again.
+    state plus the one it began with, so the latter is subtracted again.
     """
     block = Cipher(algorithms.ChaCha20(key, head), mode=None).encryptor().update(bytes(64))
     first = (word - begin for word, begin in zip(_WORDS.unpack(block[:16]), _SIGMA, strict=True))
@@ -143,13 +143,13 @@ def wrapping_key(main_key: str, account: str, context: str) -> bytes:
 
 
 def seal(kind: CipherKind, key: bytes, content: bytes, nonce: bytes = b"") -> bytes:
-    """A sealed file; without `nonce` under a new one."""
+    """Seal a file; without `nonce` under a new one."""
     nonce = nonce or os.urandom(kind.nonce_bytes)
     return nonce + kind.seal(key, nonce, content)
 
 
 def unseal(kind: CipherKind, key: bytes, sealed: bytes) -> bytes:
-    """The content of a sealed file; NotSealedError if it is not one of this key."""
+    """Open a sealed file; NotSealedError if it is not one of this key."""
     size = kind.nonce_bytes
     if len(sealed) < size + TAG_BYTES:
         raise NotSealedError(f"{len(sealed)} bytes are too few for a sealed content")
@@ -178,11 +178,13 @@ class BlockCipher:
         self._context: _Context | None = None
 
     def encrypt(self, content: Buffer, offset: int = 0) -> bytes:
-        """What the file holds at `offset`; any thread may ask."""
+        """The bytes for the file at `offset`; may be called from any thread."""
         return self.kind.keystream(self._seed, self._nonce, offset).update(content)
 
     def append(self, content: Buffer, offset: int) -> bytes:
-        """The same for the thread that appends: the keystream continues where it ended."""
+        """Encrypt appended bytes, in the appending thread: the keystream continues where it
+        ended.
+        """
         context = self._context
         if context is None or self._at != offset:
             context = self._context = self.kind.keystream(self._seed, self._nonce, offset)
@@ -190,7 +192,7 @@ class BlockCipher:
         return context.update(content)
 
     def decrypt(self, stored: bytes, offset: int = 0) -> bytes:
-        """What was encrypted, and zeros for whole sectors of zeros: those were never written."""
+        """Decrypt stored bytes; whole sectors of zeros, which were never written, stay zeros."""
         content = self.encrypt(stored, offset)
         if _NO_SECTOR not in stored:
             return content

@@ -20,7 +20,7 @@ whose first member says what it is:
               or for the whole stream if the name of the consumer is empty
 
 Records are only appended, and a sync covers all before it; so the first one that does not verify is
-where a write was cut off, and nobody was promised it. Sequences are exact: a part is in its stream
+where a write was cut off, and it was never promised. Sequences are exact: a part is in its stream
 if the stream has given out its sequences, whatever has become of the messages since.
 """
 
@@ -54,7 +54,7 @@ class JournaledMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournaledPart(msgspec.Struct, frozen=True, array_like=True):
-    """What one stream gets; the sequences follow each other."""
+    """The messages for one stream; their sequences follow each other."""
 
     stream: str
     created_ns: int
@@ -80,7 +80,7 @@ class JournaledDelete(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournaledCommit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
-    """All of it happens, or nothing."""
+    """A transaction, which happens completely or not at all."""
 
     parts: list[JournaledPart]
     acks: list[JournaledAck]
@@ -89,7 +89,7 @@ class JournaledCommit(msgspec.Struct, frozen=True, array_like=True, tag="commit"
 
 
 class JournaledVoid(msgspec.Struct, frozen=True, array_like=True, tag="void"):
-    """See the module."""
+    """Invalidates earlier records of a stream or consumer; see the module."""
 
     stream: str
     consumer: str
@@ -102,7 +102,7 @@ _DECODER: Final[msgspec.msgpack.Decoder[JournaledCommit | JournaledVoid]] = msgs
 
 
 def journal_name(number: int) -> str:
-    """The file of a journal."""
+    """The file name of a journal."""
     return f"{JOURNAL_PREFIX}{number}"
 
 
@@ -115,7 +115,7 @@ def journal_numbers(names: list[str]) -> list[int]:
 
 
 def journal_header(number: int) -> bytes:
-    """How a journal begins."""
+    """The beginning of a journal."""
     return MAGIC + number.to_bytes(8, "little")
 
 
@@ -125,7 +125,7 @@ def encode_entry(entry: JournalEntry) -> bytes:
 
 
 def decode_entry(body: bytes) -> JournalEntry:
-    """The same back; msgspec.DecodeError if somebody else has written it."""
+    """Decode the body of a record; msgspec.DecodeError if it was not written by this format."""
     return _DECODER.decode(body)
 
 
@@ -139,7 +139,7 @@ def _record_hash(number: int, offset: int, body: bytes) -> bytes:
 
 
 def read_bodies(number: int, data: bytes) -> list[bytes]:
-    """What is in a journal, as far as it was written."""
+    """The bodies of the complete records of a journal."""
     if data[:HEADER_BYTES] != journal_header(number):
         return []
     offset, bodies = HEADER_BYTES, []

@@ -56,7 +56,7 @@ class PendingDelivery(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerState:
-    """All of an o.dat; both tables are by stream sequence."""
+    """The content of an o.dat; both tables are by stream sequence."""
 
     delivered: SequencePair = NOTHING
     ack_floor: SequencePair = NOTHING
@@ -67,20 +67,20 @@ class ConsumerState:
 
     @property
     def entry_count(self) -> int:
-        """How many messages it names."""
+        """The number of messages in the state."""
         return len(self.pending) + len(self.redelivered)
 
     def encode_whole(self, now_ns: int) -> bytes:
-        """The file of this state."""
+        """Encode the whole state."""
         return encode_consumer_state(self, now_ns)
 
     def take_changes(self) -> bytes | None:
-        """Nobody notes what is changed here."""
+        """None, because changes are not recorded here."""
         return None
 
 
 def encode_consumer_state(state: ConsumerState, now_ns: int) -> bytes:
-    """The file of this state, written at `now_ns`."""
+    """Encode this state, written at `now_ns`."""
     floor = state.ack_floor
     target = bytearray((MAGIC, VERSION))
     append_uvarint(target, floor.consumer_seq)
@@ -109,12 +109,12 @@ def _rounded_seconds(time_ns: int) -> int:
 
 
 def _seconds(time_ns: int) -> int:
-    """Whole seconds, cut towards zero as Go divides."""
+    """Whole seconds, truncated towards zero as in Go."""
     return time_ns // SECOND_NS if time_ns >= 0 else -(-time_ns // SECOND_NS)
 
 
 def read_consumer_state(data: bytes, path: str) -> tuple[ConsumerState, int]:
-    """The content of the file, and where it ends: bytes that follow mean nothing here.
+    """Decode the file; returns also where it ends: bytes that follow are ignored here.
 
     An empty file is that of a consumer that never delivered.
     """
@@ -142,7 +142,9 @@ def read_consumer_state(data: bytes, path: str) -> tuple[ConsumerState, int]:
 
 
 def _delivered_before_version_2(next_offset: int, floor: int) -> int:
-    """Version 1 has the next sequence relative to the floor, when there is a floor."""
+    """The delivered sequence in version 1, which has the next one, relative to the floor if there
+    is one.
+    """
     return next_offset + floor - 1 & U64_MASK if floor > 1 else next_offset
 
 
@@ -174,6 +176,6 @@ def _read_redelivered(reader: ByteReader, state: ConsumerState) -> None:
     for _ in range(reader.count("number redelivered", _REDELIVERED_BYTES_MIN)):
         offset = reader.uvarint("redelivered sequence")
         redeliveries = reader.uvarint("redeliveries")
-        # What is at the floor is acknowledged, so the official server skips it too.
+        # The message at the floor is acknowledged, so the official server skips it too.
         if offset and redeliveries:
             state.redelivered[offset + state.ack_floor.stream_seq & U64_MASK] = redeliveries

@@ -1,4 +1,4 @@
-"""HighwayHash-64 for compiled callers; what it is and why it is here is said in hash.pyx."""
+"""HighwayHash-64 for compiled callers; the explanation is in hash.pyx."""
 
 from libc.stdint cimport uint8_t, uint64_t
 

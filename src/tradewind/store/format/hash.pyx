@@ -6,8 +6,8 @@ callers pass the pieces to be hashed, which need not lie side by side (a record'
 out its length fields).
 
 The state is four rows of four 64-bit lanes: v0, v1, m0, m1. Every 32 bytes of input are one packet
-and one round. What is left over at the end is spread over a last packet, and four more rounds
-without input finish. Hashes are numbers here, and 8 bytes little-endian on disk.
+and one round. The remaining bytes are spread over a last packet, and four more rounds without input
+finish. Hashes are numbers here, and 8 bytes little-endian on disk.
 """
 
 import hashlib

@@ -176,7 +176,7 @@ def encode_subjects(
         raise ValueError("all columns of a subject table must have the same length")
     for index in range(rows):
         if not start <= ends[index] <= <uint64_t>names_bytes:
-            raise ValueError(f"subject {index} ends at {ends[index]}: not behind its start {start}")
+            raise ValueError(f"subject {index} ends at {ends[index]}: not after its start {start}")
         start = ends[index]
     if rows == 0:
         return b""

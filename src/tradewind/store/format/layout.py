@@ -52,7 +52,7 @@ from tradewind.errors import StoreError
 from tradewind.subjects import is_literal
 
 JETSTREAM_FOLDER: Final = "jetstream"
-# Files of ours beside the streams of an account, see `commit_log`.
+# Tradewind's files beside the streams of an account, see `commit_log`.
 JOURNAL_PREFIX: Final = "tradewind.commits."
 JOURNAL_KEY_FILE: Final = f"{JOURNAL_PREFIX}key"
 STREAMS_FOLDER: Final = "streams"
@@ -82,10 +82,10 @@ Position = tuple[int, int]
 
 NAME_BYTES_MAX: Final = 255
 BLOCK_NUMBER_MAX: Final = 0xFFFF_FFFF
-# Of names that servers make up.
+# The digits of generated names.
 DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# Of a record.
+# The parts of a record.
 LENGTH_BYTES: Final = 4
 SEQUENCE_OFFSET: Final = 4
 TIME_OFFSET: Final = 12
@@ -131,13 +131,13 @@ _FORBIDDEN_IN_NAMES: Final = {
 
 
 def short_hash(text: str) -> str:
-    """Eight digits that stand for a text: an account, a batch, the time of a stream's creation."""
+    """Eight digits that identify a text: an account, a batch, the time of a stream's creation."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
     return "".join(DIGITS[byte % len(DIGITS)] for byte in digest[:8])
 
 
 def name_problem(name: str) -> str:
-    """What keeps `name` from being a stream or consumer name, or "" if nothing does.
+    """The reason why `name` cannot be a stream or consumer name, or "" if it can.
 
     The rule of the official server: other control characters and any letters are allowed.
     """
@@ -150,7 +150,9 @@ def name_problem(name: str) -> str:
 
 
 def account_name_problem(name: str) -> str:
-    """What keeps `name` from being an account's folder, or "": account names may contain dots."""
+    """The reason why `name` cannot be an account's folder, or "": account names may contain
+    dots.
+    """
     if not name:
         return "is empty"
     if name in (".", "..") or "/" in name or "\0" in name:
@@ -185,7 +187,7 @@ def stream_folder(account: str, stream: str) -> str:
 def block_file_name(number: int) -> str:
     """The file name of block `number`: decimal, no leading zeros."""
     if not 0 < number <= BLOCK_NUMBER_MAX:
-        raise StoreError(f"block number {number}: must be 1 to {BLOCK_NUMBER_MAX}")
+        raise StoreError(f"block number must be 1 to {BLOCK_NUMBER_MAX}, not {number}")
     return f"{number}{BLOCK_SUFFIX}"
 
 

@@ -1,12 +1,12 @@
 """The lengths inside a record, which its checksum does not cover, and how they are proved.
 
 A flipped bit in the subject length of a message without headers, or in a header length, moves bytes
-between subject, header and payload and leaves the checksum right. Two things tell:
+between subject, header and payload and leaves the checksum right. Two things reveal that:
 
 - A *lengths* mark holds a sum over the lengths of all messages between it and the one before it, or
-  the beginning of the block (value 0: nothing is said about the messages in front of it). The terms
-  differ by sequence, so the difference of two sums says which message has another length than it
-  was given. A sum that no single length explains is of a block that somebody else has rewritten,
+  the beginning of the block (value 0: the messages before it are not covered). The terms differ by
+  sequence, so the difference of two sums reveals which message has another length than it was
+  given. A sum that no single length explains belongs to a block that another program has rewritten,
   and proves nothing.
 - Without such a mark, a subject that cannot be one, or a header that ends elsewhere than its length
   says, by one bit.
@@ -27,7 +27,7 @@ cdef enum:
     NOWHERE = 0xFFFFFFFF                # no offset of a block
 
 ctypedef struct Segment:
-    uint64_t end                        # behind its mark; the end of the block if it has none
+    uint64_t end                        # after its mark; the end of the block if it has none
     uint64_t wrong                      # the offset of a record with a wrong length, or NOWHERE
     uint64_t sum
     bint is_proved                      # the mark says that every length in it is right
@@ -37,7 +37,7 @@ ctypedef struct Segment:
 
 cdef inline uint64_t length_term(uint64_t seq, uint32_t subject_size,
                                  uint32_t header_size) noexcept nogil:
-    """The part of one message in a sum."""
+    """The term of one message in a sum."""
     cdef uint64_t value = seq * 0x9E3779B97F4A7C15ull \
         ^ (<uint64_t>subject_size << 32 | header_size) * 0xD1B54A32D192ED03ull
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull
@@ -46,7 +46,7 @@ cdef inline uint64_t length_term(uint64_t seq, uint32_t subject_size,
 
 
 cdef inline uint64_t lengths_value(uint64_t sum) noexcept nogil:
-    """The value of a mark; 0 has another meaning."""
+    """The value of a mark; 0, which has another meaning, becomes 1."""
     return sum if sum else 1
 
 
@@ -56,7 +56,7 @@ cdef inline bint has_header_block(const Record* record) noexcept nogil:
 
 cdef inline uint64_t wrong_length(const char* data, uint64_t start, uint64_t end,
                                   uint64_t difference) noexcept nogil:
-    """The message whose length explains the difference of two sums; NOWHERE if none does."""
+    """Find the message whose length explains the difference of two sums; NOWHERE if none does."""
     cdef Record record
     cdef uint64_t own
     cdef uint32_t other, others
@@ -105,9 +105,9 @@ cdef inline void read_segment(const char* data, uint64_t size, uint64_t start,
 
 
 cdef inline uint64_t header_end(const char* text, uint64_t size) noexcept nogil:
-    """Where the first blank line ends; 0 if there is none.
+    """Find the end of the first blank line; 0 if there is none.
 
-    Every fourth byte is looked at: of a blank line each one is the end of a line.
+    Every fourth byte is examined: each byte of a blank line is a line ending.
     """
     cdef uint64_t at = BLANK_LINE - 1, start
     while at < size:
@@ -120,14 +120,14 @@ cdef inline uint64_t header_end(const char* text, uint64_t size) noexcept nogil:
 
 
 cdef inline bint is_plain_header(const char* header, uint32_t size) noexcept nogil:
-    """Whether it ends with its first blank line. Neither server refuses any other."""
+    """Whether a header ends with its first blank line. Neither server refuses others."""
     return size >= HEADER_MIN and memcmp(header, b"NATS/1.0", 8) == 0 \
         and header_end(header, size) == size
 
 
 cdef inline bint is_possible_subject(const char* subject, uint32_t size) noexcept nogil:
-    """Whether a message can have been published on it: no token is empty, and nothing in it ends
-    the word on the wire.
+    """Whether a message can have been published on this subject: no token is empty, and no byte
+    ends the word on the wire.
     """
     cdef uint32_t index
     cdef char before = 46, byte
@@ -140,9 +140,10 @@ cdef inline bint is_possible_subject(const char* subject, uint32_t size) noexcep
 
 
 cdef inline bint has_possible_lengths(const Record* record) noexcept nogil:
-    """What a message can tell without a mark: no single bit of a length is obviously wrong.
+    """Whether a message without a mark may have the right lengths: no single bit of a length is
+    obviously wrong.
 
-    A header that is not plain may be what a client has sent, unless one bit makes it plain.
+    A header that is not plain may have been sent so by a client, unless one bit makes it plain.
     """
     cdef uint64_t end, other
     if not is_possible_subject(record.subject, record.subject_size):

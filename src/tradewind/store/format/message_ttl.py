@@ -20,9 +20,9 @@ NEVER: Final = -1
 
 
 def parse_ttl_ns(value: bytes) -> int:
-    """Nanoseconds, a whole number of seconds; NEVER; 0 for an empty value, which says nothing.
+    """Parse a time to live in ns, a whole number of seconds; NEVER; 0 for an empty value.
 
-    ValueError names what is wrong.
+    ValueError describes the error.
     """
     if not value:
         return 0

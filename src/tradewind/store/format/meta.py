@@ -51,7 +51,7 @@ class _Write(Enum):
 
 
 class _Field(NamedTuple):
-    """A field of a Go struct; `zero` is written for an absent one that is always written."""
+    """A field of a Go struct; `zero` is written for an absent field that is always written."""
 
     name: str
     write: _Write
@@ -86,10 +86,10 @@ def _inner(shape: Shape) -> tuple[_Field, ...]:
 
 
 class StreamMeta(msgspec.Struct, frozen=True):
-    """A stream's meta.inf. `created_ns` is None if the file does not say.
+    """A stream's meta.inf. `created_ns` is None if the file has no time of creation.
 
     `unknown_fields` names those that the official server would refuse, as "mirror.field", in the
-    order in which they stand there.
+    order in which they appear there.
     """
 
     config: dict[str, Any]
@@ -145,8 +145,8 @@ def meta_sum(data: bytes, key_text: str) -> bytes:
 def check_meta_sum(data: bytes, stored_sum: bytes, key_text: str, path: str = META_FILE) -> None:
     """CorruptRecord unless `stored_sum` is the hash of `data`.
 
-    The official server checks streams, whose key is the name of their folder, and of consumers only
-    that there is a sum.
+    For streams the official server checks the sum, with the name of the folder as the key; for
+    consumers only that there is one.
     """
     wanted = meta_sum(data, key_text)
     if stored_sum != wanted:
@@ -217,7 +217,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _trim_fraction(text: str) -> str:
-    """Without zeros at the end of the fraction of a time, as Go formats what it has parsed."""
+    """Remove zeros at the end of the fraction of a time, as Go formats what it has parsed."""
     return _FRACTION.sub(lambda match: match[0].rstrip("0").removesuffix("."), text, count=1)
 
 
@@ -246,7 +246,7 @@ def _take_created(document: dict[str, Any], path: str) -> int | None:
 
 
 def _is_too_deep(document: dict[str, Any]) -> bool:
-    """Whether objects and lists lie in each other so deep that writing it would overrun a stack."""
+    """Whether objects and lists are nested so deeply that writing them would overflow a stack."""
     level: list[Any] = [document]
     for _ in range(DEPTH_MAX):
         level = [

@@ -40,7 +40,7 @@ ctypedef struct Record:
 
 
 cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
-    """The value in the time field of our marks: the kind in its highest byte, then the value.
+    """The time field of Tradewind's marks: the kind in its highest byte, then the value.
 
     Values with more than 56 bits have kinds of their own, none of which occurs in the time of a
     real record: 4 and 5 are 1 and 3 with a block number of 32 and an offset of 24 bits (an offset
@@ -56,7 +56,7 @@ cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
 
 
 cdef inline uint64_t mark_kind(int64_t timestamp) noexcept nogil:
-    """0: it is not one of our marks."""
+    """The kind of a mark; 0: the record is not one of Tradewind's marks."""
     cdef uint64_t kind = <uint64_t>timestamp >> 56
     if kind == 4 or kind == 5:
         return 2 * kind - 7
@@ -80,8 +80,8 @@ cdef inline uint64_t record_size(uint64_t subject_size, uint64_t header_size,
 
 
 cdef inline uint64_t record_hash(const HashKey* key, const Record* record) noexcept nogil:
-    """The checksum covers sequence, timestamp, subject, header and payload, but none of the
-    lengths.
+    """The checksum of a record, which covers sequence, timestamp, subject, header and payload, but
+    none of the lengths.
     """
     cdef Part parts[3]
     parts[0].data = record.start + 4
@@ -141,7 +141,7 @@ cdef inline int parse_limited(const char* data, size_t available, uint32_t size_
 
 
 cdef inline int parse_record(const char* data, size_t available, Record* record) noexcept nogil:
-    """The same for a record that may be in a file."""
+    """Parse a record that may be in a file."""
     return parse_limited(data, available, RECORD_MAX, record)
 
 
@@ -209,11 +209,11 @@ cdef inline void write_record(char* target, const HashKey* key, uint64_t sequenc
 
 cdef inline int erase_record(char* target, const HashKey* key, uint32_t size,
                              uint64_t seq) noexcept nogil:
-    """Overwrite a record by one of the same size that only states that the sequence is used.
+    """Overwrite a record by one of the same size that only states that the sequence is used; -1
+    without memory.
 
-    The filling looks random and is unrelated to what was there; -1 without memory. The time stays,
-    as in the tombstone: the official server takes the time of its last record as that of the
-    stream.
+    The filling looks random and is unrelated to the old content. The time stays, as in the
+    tombstone: the official server takes the time of its last record as that of the stream.
     """
     cdef uint32_t noise_size = size - RECORD_MIN, done = 0, part
     cdef uint64_t state = seq, value

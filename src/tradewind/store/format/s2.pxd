@@ -11,7 +11,7 @@ cdef class Decompressor:
     cdef readonly bint pending
     cdef bytearray _held                # from the start of a chunk on
     cdef size_t _position               # of the first held byte in the stream
-    cdef size_t _skip_left              # of a chunk that nobody needs
+    cdef size_t _skip_left              # of a chunk that is not needed
     cdef size_t _skip_start             # where that chunk starts in the stream
     cdef bint _identified
     cdef object _error

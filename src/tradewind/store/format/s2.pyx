@@ -62,7 +62,7 @@ cdef dict REASONS = {
 
 
 class S2Error(StoreError):
-    """Bytes that are not a whole S2 stream; `offset` is the byte, `reason` what is wrong there."""
+    """An incomplete S2 stream; `offset` is the byte of the error, `reason` describes it."""
 
     def __init__(self, offset, reason):
         self.offset = offset
@@ -114,7 +114,7 @@ cdef bytes decoded(const uint8_t* data, size_t size, size_t size_limit, size_t b
 
 
 def compress(data):
-    """`data` as a whole S2 stream."""
+    """Compress `data` into a whole S2 stream."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -124,7 +124,7 @@ def compress(data):
 
 
 def wrap(bytes data not None):
-    """`data` as a whole S2 stream that compresses nothing."""
+    """Wrap `data` in a whole S2 stream that compresses nothing."""
     cdef size_t size = len(data), done = 0, part, room
     cdef const uint8_t* start = <const uint8_t*><const char*>data
     cdef uint8_t* output
@@ -147,7 +147,9 @@ def wrap(bytes data not None):
 
 
 def frame_snappy(bytes data not None):
-    """`data` as a framed Snappy stream, for those who do not know S2; nothing is packed in it."""
+    """Wrap `data` in a framed Snappy stream, for receivers without S2; nothing is compressed in
+    it.
+    """
     cdef const uint8_t* start = <const uint8_t*><const char*>data
     cdef size_t at, size
     frames = [IDENTIFIER_SNAPPY]
@@ -160,7 +162,7 @@ def frame_snappy(bytes data not None):
 
 
 def decompress(data, size_t size_limit):
-    """The content of a whole S2 or framed Snappy stream, unless it is bad or above the limit."""
+    """Decompress a whole S2 or framed Snappy stream, unless it is invalid or above the limit."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -170,7 +172,7 @@ def decompress(data, size_t size_limit):
 
 
 def crc32c_portable(bytes data not None):
-    """The CRC-32C by tables, whatever instructions the machine has."""
+    """The CRC-32C by tables, without special instructions."""
     return crc32c_tables(<const uint8_t*><const char*>data, len(data))
 
 
@@ -209,7 +211,7 @@ def is_compressed(bytes head not None):
 
 
 def encode_block(bytes plain not None):
-    """A plain block as a compressed block file; the checksum at its end stays as it is."""
+    """Compress a plain block into a block file; the checksum at its end stays as it is."""
     cdef uint8_t[10] size
     cdef Py_ssize_t body_size = len(plain) - BLOCK_TAIL_BYTES
     if body_size < 0:
@@ -221,7 +223,7 @@ def encode_block(bytes plain not None):
 
 
 def decode_block(bytes data not None, size_t size_limit=BLOCK_BYTES_MAX):
-    """The plain block of a compressed block file; S2Error if any byte of it is wrong."""
+    """Decompress a compressed block file; S2Error if any byte of it is wrong."""
     cdef uint64_t size
     cdef size_t head_size = block_head(data, &size)
     cdef size_t body_size = len(data) - head_size - BLOCK_TAIL_BYTES
@@ -236,7 +238,8 @@ def decode_block(bytes data not None, size_t size_limit=BLOCK_BYTES_MAX):
 
 
 def salvage_block(bytes data not None, size_t size_limit=BLOCK_BYTES_MAX):
-    """What can still be read of a damaged compressed block file, and the first fault or None.
+    """Decode the readable parts of a damaged compressed block file; returns also the first fault or
+    None.
 
     Lost bytes are zero where others follow them, so every intact record is found at its place, with
     its own checksum.
@@ -291,10 +294,11 @@ cdef class Compressor:
 
 
 cdef class Decompressor:
-    """Decodes one stream that arrives in any pieces; holds at most one chunk and what was fed.
+    """Decodes one stream that arrives in pieces of any size; holds at most one chunk and the bytes
+    fed.
 
     `decoded_bytes` never exceeds `size_limit`. While `pending` is True there is more to fetch with
-    `feed(b"")`: each call returns at most OUTPUT_BYTES_PER_FEED, and looks at CHUNKS_PER_FEED.
+    `feed(b"")`: each call returns at most OUTPUT_BYTES_PER_FEED, and examines CHUNKS_PER_FEED.
     """
 
     def __cinit__(self, size_t size_limit):
@@ -302,9 +306,9 @@ cdef class Decompressor:
         self._held = bytearray()
 
     def feed(self, data):
-        """Take `data`; returns what could be decoded.
+        """Take `data`; returns the bytes decoded so far.
 
-        What precedes a fault is returned first; after that every call raises the S2Error.
+        Bytes before a fault are returned first; after that every call raises the S2Error.
         """
         cdef size_t used = 0, budget = OUTPUT_BYTES_PER_FEED, chunks = 0
         if self._error is not None:
@@ -333,7 +337,7 @@ cdef class Decompressor:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def finish(self):
-        """Must be called when the input has ended: S2Error if that was inside a chunk."""
+        """Check the end of the input: S2Error if it is inside a chunk. Must be called."""
         if self._error is not None:
             raise self._error
         if self.pending:

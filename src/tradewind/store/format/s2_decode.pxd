@@ -1,4 +1,4 @@
-"""S2 decoding for compiled callers; the rules are said in s2_decode.pyx."""
+"""S2 decoding for compiled callers; the explanation is in s2_decode.pyx."""
 
 from libc.stdint cimport uint8_t, uint32_t
 

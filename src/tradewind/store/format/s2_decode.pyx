@@ -326,7 +326,7 @@ cdef int decode_chunk(
 cdef int s2_measure(
         const uint8_t* data, size_t size, size_t size_limit, size_t* decoded_size,
         S2Failure* failure) noexcept nogil:
-    """Check the chunk headers and add up what they announce; S2_OK if it is within the limit.
+    """Check the chunk headers and add up their sizes; S2_OK if the sum is within the limit.
 
     After a failure `decoded_size` is that of the whole chunks before it.
     """
@@ -346,7 +346,7 @@ cdef int s2_measure(
 cdef int s2_decode(
         const uint8_t* data, size_t size, uint8_t* output, size_t output_size,
         S2Failure* failure) noexcept nogil:
-    """Decode a whole stream into exactly the room that `s2_measure` found necessary."""
+    """Decode a whole stream into exactly the room that `s2_measure` has computed."""
     cdef size_t position = 0, done = 0, produced = 0
     cdef Chunk chunk
     while position < size:
@@ -366,11 +366,11 @@ cdef int s2_decode(
 cdef size_t s2_salvage(
         const uint8_t* data, size_t size, uint8_t* output, size_t output_size,
         S2Failure* failure) noexcept nogil:
-    """Decode what can be decoded; returns how much of the output is meaningful.
+    """Decode as much as possible; returns how much of the output is meaningful.
 
-    Bytes that are lost inside a chunk are zero, so that all others are where they belong. A chunk
-    with a wrong checksum is kept as it decodes: what lies in it has checksums of its own.
-    `failure` is the first one.
+    Lost bytes inside a chunk are zero, so that all others are in their places. A chunk with a wrong
+    checksum is used as it decodes: the records in it have checksums of their own. `failure` is the
+    first one.
     """
     cdef size_t position = 0, done = 0, produced = 0
     cdef Chunk chunk

@@ -1,7 +1,7 @@
 """Encodes S2 streams in memory, for compiled callers: a greedy search with one hash table.
 
 Owns the choice of elements; all that it makes is decoded by s2_decode.pyx and by the official
-server. It never fails: what does not shrink becomes a raw chunk.
+server. It never fails: data that does not shrink becomes a raw chunk.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -22,7 +22,7 @@ cdef inline uint32_t slot_of(uint64_t word, int shift) noexcept nogil:
 
 cdef inline uint8_t* put_literal(
         uint8_t* output, const uint8_t* literal, size_t size, bint wide) noexcept nogil:
-    # `wide` promises S2_WIDE_BYTES readable bytes at the literal and writable ones behind the tag.
+    # `wide` promises S2_WIDE_BYTES readable bytes at the literal and writable ones after the tag.
     cdef size_t code = size - 1
     if code < 60:
         output[0] = <uint8_t>(code << 2 | LITERAL)
@@ -180,7 +180,7 @@ cdef size_t encode_chunk(
 
 
 cdef size_t s2_encoded_bound(size_t size) noexcept nogil:
-    """How much room `s2_encode` needs."""
+    """The room that `s2_encode` needs."""
     cdef size_t chunks = (size + S2_CHUNK_BYTES - 1) / S2_CHUNK_BYTES
     return chunks * (S2_HEADER_BYTES + S2_CHECKSUM_BYTES) + size
 

@@ -100,7 +100,8 @@ cdef void sequences_encode(const SequenceTree* tree, uint8_t* target) noexcept n
 
 
 cdef bint keep_shape(SequenceTree* tree) noexcept nogil:
-    """Link nodes that stand in pre-order as they were; false if they are not in such an order.
+    """Link the nodes, stored in pre-order, in their old shape; false if they are not in such an
+    order.
 
     Also false if the tree would not be balanced: then it is rebuilt.
     """
@@ -139,7 +140,7 @@ cdef bint keep_shape(SequenceTree* tree) noexcept nogil:
 
 
 cdef int rebuild(SequenceTree* tree) noexcept nogil:
-    """Insert nodes that stand in any order one by one; -1 if a base comes twice."""
+    """Insert nodes in any order one by one; -1 if a base occurs twice."""
     cdef uint32_t path[HEIGHT_MAX]
     cdef uint32_t link
     cdef int depth
@@ -243,7 +244,7 @@ cdef int sequences_decode(
 
 
 cdef class SequenceSet:
-    """A set of numbers from 0 to 2^64 - 1; see the module for what it costs.
+    """A set of numbers from 0 to 2^64 - 1; see the module for its costs.
 
     Iteration returns ascending sequences; changes made meanwhile are reflected.
     """
@@ -256,7 +257,7 @@ cdef class SequenceSet:
 
     @staticmethod
     def decode(data: bytes, offset: int = 0, end=None, path: str = "sequence set") -> tuple:
-        """The encoded set that starts at byte `offset`, and the offset after it.
+        """Decode the set that starts at byte `offset`; returns it and the offset after it.
 
         Nothing from byte `end` on is read. CorruptRecord if it is truncated or contradicts itself;
         nothing is allocated before the sizes are known to fit.
@@ -323,7 +324,7 @@ cdef class SequenceSet:
             raise MemoryError
 
     def delete(self, uint64_t seq) -> bool:
-        """Remove a member; returns whether it was there."""
+        """Remove a member; returns whether it was present."""
         return sequences_delete(&self.tree, seq)
 
     def delete_below(self, uint64_t seq) -> int:

@@ -1,6 +1,6 @@
-"""The C side of sets of sequences: what the store calls without holding the interpreter lock.
+"""The C interface of sets of sequences: what the store calls without holding the interpreter lock.
 
-Declared as a struct inside whatever owns it; `sequences_init` before use, `sequences_free` after.
+Declared as a struct inside its owner; `sequences_init` before use, `sequences_free` after.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -54,7 +54,7 @@ cdef bint sequences_next_absent(
 # False if the set is empty.
 cdef bint sequences_last(const SequenceTree* tree, uint64_t* found) noexcept nogil
 
-# What the codec needs to put nodes together itself.
+# Functions with which the codec links nodes itself.
 
 cdef extern from *:
     int __builtin_popcountll(unsigned long long) nogil
@@ -73,12 +73,12 @@ cdef inline int height_of(const SequenceTree* tree, uint32_t link) noexcept nogi
 
 
 cdef inline int lean(const SequenceTree* tree, uint32_t link) noexcept nogil:
-    """How much higher the left side is."""
+    """The difference in height between the left and the right side."""
     return height_of(tree, at(tree, link).left) - height_of(tree, at(tree, link).right)
 
 
 cdef inline void refresh(SequenceTree* tree, SequenceNode* node) noexcept nogil:
-    """Compute what a node knows about those below it."""
+    """Recompute what a node knows about the nodes below it."""
     cdef int left = height_of(tree, node.left)
     cdef int right = height_of(tree, node.right)
     node.height = <uint16_t>((left if left > right else right) + 1)

@@ -1,4 +1,4 @@
-"""The tree behind `sequence_set`: bitmaps of 2048 sequences in a balanced tree, without Python.
+"""The tree of `sequence_set`: bitmaps of 2048 sequences in a balanced tree, without Python.
 
 Owns the nodes, their balance, and every change and query. Never raises: a failed allocation is
 reported as -1 and leaves the set unchanged.
@@ -41,7 +41,7 @@ cdef uint64_t sequences_count(const SequenceTree* tree) noexcept nogil:
 # The tree: nodes, balance.
 
 cdef int reserve_nodes(SequenceTree* tree, uint64_t capacity) noexcept nogil:
-    """Room for `capacity` nodes in all; -1 if there is none."""
+    """Reserve room for `capacity` nodes in all; -1 without memory."""
     cdef SequenceNode* nodes
     if capacity <= tree.capacity:
         return 0
@@ -56,7 +56,7 @@ cdef int reserve_nodes(SequenceTree* tree, uint64_t capacity) noexcept nogil:
 
 
 cdef uint32_t new_node(SequenceTree* tree, uint64_t base) noexcept nogil:
-    """The link of an empty leaf, 0 if there is no memory. May move all nodes."""
+    """Create an empty leaf; returns its link, 0 if there is no memory. May move all nodes."""
     cdef uint32_t link = tree.free
     cdef SequenceNode* node
     if link:
@@ -107,7 +107,7 @@ cdef uint32_t rotate_right(SequenceTree* tree, uint32_t link) noexcept nogil:
 
 
 cdef uint32_t balance(SequenceTree* tree, uint32_t link) noexcept nogil:
-    """Restore the invariants of a node whose children keep theirs; returns the new top."""
+    """Restore the invariants of a node whose children hold theirs; returns the new top."""
     cdef SequenceNode* node = at(tree, link)
     cdef int leaning = lean(tree, link)
     if leaning > 1:
@@ -180,7 +180,7 @@ cdef uint32_t attach(
 
 
 cdef void detach(SequenceTree* tree, uint32_t* path, int depth) noexcept nogil:
-    """Take the node at the end of the path out of the tree."""
+    """Remove the node at the end of the path from the tree."""
     cdef uint32_t link = path[depth - 1]
     cdef SequenceNode* node = at(tree, link)
     cdef SequenceNode* heir
@@ -243,7 +243,7 @@ cdef int sequences_insert(SequenceTree* tree, uint64_t seq) noexcept nogil:
 
 
 cdef void fill_bits(SequenceNode* node, int low, int high) noexcept nogil:
-    """Set the bits low..high of a node, both included, and count anew."""
+    """Set the bits low..high of a node, both included, and recount."""
     cdef int word, begin, end
     for word in range(low >> 6, (high >> 6) + 1):
         begin = low - 64 * word if low > 64 * word else 0
@@ -343,7 +343,7 @@ cdef bint sequences_contains(const SequenceTree* tree, uint64_t seq) noexcept no
 
 
 cdef int count_below(const SequenceNode* node, int position) noexcept nogil:
-    """Members of a node in front of bit `position`, which is 0 to 2047."""
+    """Count the members of a node before bit `position`, which is 0 to 2047."""
     cdef int word, count = 0
     for word in range(position >> 6):
         count += __builtin_popcountll(node.bits[word])
@@ -421,7 +421,8 @@ cdef bint sequences_next_present(
 cdef bint sequences_next_absent(
     const SequenceTree* tree, uint64_t seq, uint64_t* found
 ) noexcept nogil:
-    """Walks to the first node where fewer members lie between than there is room for.
+    """Find the first absent number by a walk to the first node where fewer members lie between than
+    there is room for.
 
     Everything from `seq` to the start of a node is in the set exactly if as many members lie there
     as there are numbers; so each step knows on which side the first gap is.

@@ -24,7 +24,7 @@ _SOURCE_BYTES_MIN: Final = 3
 
 
 class Schedule(NamedTuple):
-    """A message `seq` on `subject` that says when and where to publish next."""
+    """A message `seq` on `subject` with the time of its next publish."""
 
     subject: bytes
     fire_ns: int
@@ -35,7 +35,7 @@ class SourcePosition(NamedTuple):
     """The last sequence taken from a source.
 
     `name` is the source with its filter and destination, as in the Nats-Stream-Source header;
-    `identity` tells apart streams that had the same name at different times.
+    `identity` distinguishes streams that had the same name at different times.
     """
 
     name: bytes
@@ -44,7 +44,7 @@ class SourcePosition(NamedTuple):
 
 
 def encode_schedules(schedules: Sequence[Schedule], stamp: int) -> bytes:
-    """The sched.db of these schedules, complete for all sequences below `stamp`."""
+    """Encode a sched.db of these schedules, complete for all sequences below `stamp`."""
     target = _head(len(schedules), stamp)
     for schedule in schedules:
         if len(schedule.subject) > SUBJECT_BYTES_MAX:
@@ -69,7 +69,7 @@ def decode_schedules(data: bytes, path: str = "sched.db") -> tuple[list[Schedule
 
 
 def encode_sources(sources: Sequence[SourcePosition], stamp: int) -> bytes:
-    """The sources.db of these positions, complete for all sequences below `stamp`."""
+    """Encode a sources.db of these positions, complete for all sequences below `stamp`."""
     target = _head(len(sources), stamp)
     for source in sources:
         append_uvarint(target, len(source.name))

@@ -1,17 +1,18 @@
-"""When messages with a time to live expire, and thw.db, the file that keeps it over a restart.
+"""When messages with a time to live expire, and thw.db, the file that preserves this over a
+restart.
 
 Owns the timers of one stream and the format. Never reads a clock and never touches the disk.
 
 The official server's structure is a hashed wheel of 4096 slots, which gave the file its name; here
 it is a table by sequence and a heap by time. So the next expiry is exact, and nothing is scanned
-that is not due. Removing only touches the table; the heap is made anew when more than half of it
-is leftovers. That is O(1) amortised to add times that rise and to remove, O(log n) to expire; up
-to 64 bytes per timer.
+that is not due. Removing only touches the table; the heap is rebuilt when more than half of it is
+leftovers. That is O(1) amortised to add times that rise and to remove, O(log n) to expire; up to 64
+bytes per timer.
 
     thw.db:  1 | u64 LE count | u64 LE stamp | count x (varint expiry in ns, uvarint seq)
 
 The stamp is the stream's next sequence when it was written: the timers of all lower ones are here,
-and whoever reads it scans the messages from there on. There is no checksum.
+and the reader scans the messages from there on. There is no checksum.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -90,7 +91,7 @@ cdef int resize_table(TimerTable* table, uint64_t capacity) noexcept nogil:
 
 
 cdef void clear_place(TimerTable* table, uint64_t place) noexcept nogil:
-    """Empty a place and move up those that would no longer be found behind it."""
+    """Empty a place and move up the entries that would no longer be found after it."""
     cdef uint64_t mask = table.capacity - 1
     cdef uint64_t next_place = place
     cdef uint64_t wanted
@@ -149,7 +150,7 @@ cdef int reserve_heap(TimerTable* table, uint64_t size) noexcept nogil:
 
 
 cdef void clean_heap(TimerTable* table) noexcept nogil:
-    """Rebuild the heap from the table, which has no leftovers; it never grows by that."""
+    """Rebuild the heap from the table, which has no leftovers; the heap never grows by that."""
     cdef uint64_t i
     table.heap_size = 0
     for i in range(table.capacity):
@@ -163,7 +164,7 @@ cdef void clean_heap(TimerTable* table) noexcept nogil:
 
 
 cdef void shrink(TimerTable* table) noexcept nogil:
-    """Release memory after most timers are gone; without memory to do so, it stays."""
+    """Release memory after most timers are gone; without memory to do so, nothing changes."""
     cdef Timer* heap
     if resize_table(table, table.capacity >> 1) != 0:
         return
@@ -326,7 +327,7 @@ cdef class TimingWheel:
         return bytes(target)
 
     def add(self, uint64_t seq, int64_t expires_ns) -> None:
-        """Start a timer, or give the one of this sequence another time."""
+        """Start a timer, or change the time of the one of this sequence."""
         if seq == 0:
             raise ValueError("no message has the sequence 0")
         if timers_add(&self.table, seq, expires_ns) != 0:
@@ -345,18 +346,18 @@ cdef class TimingWheel:
         return expired
 
     def pending(self) -> list:
-        """All timers as (seq, expires_ns), in no order."""
+        """All timers as (seq, expires_ns), in any order."""
         cdef uint64_t i
         return [(self.table.places[i].seq, self.table.places[i].expires_ns)
                 for i in range(self.table.capacity) if self.table.places[i].seq != 0]
 
     def clear(self) -> None:
-        """Stop all of them."""
+        """Stop all timers."""
         timers_free(&self.table)
 
     @property
     def seed(self):
-        """What the places in the table depend on."""
+        """The secret that determines the places in the table."""
         return self.table.seed
 
     @property
@@ -372,7 +373,7 @@ cdef class TimingWheel:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory held for them."""
+        """The memory held for the timers."""
         return (self.table.capacity + self.table.heap_capacity) * sizeof(Timer)
 
     def __len__(self) -> int:

@@ -54,15 +54,15 @@ class ByteReader:
 
     @property
     def left(self) -> int:
-        """How many bytes have not been read."""
+        """The number of unread bytes."""
         return self.end - self.offset
 
     def corrupt(self, reason: str, offset: int | None = None) -> CorruptRecord:
-        """The error for what was found at `offset`, or at the next byte."""
+        """The error for the content at `offset`, or at the next byte."""
         return CorruptRecord(self.path, self.offset if offset is None else offset, reason)
 
     def uvarint(self, field: str) -> int:
-        """The next unsigned number."""
+        """Read the next unsigned number."""
         data = self.data
         start = offset = self.offset
         limit = min(self.end, start + VARINT_BYTES_MAX)
@@ -83,12 +83,12 @@ class ByteReader:
         raise self.corrupt(f"{field}: the number does not fit in 64 bits", start)
 
     def varint(self, field: str) -> int:
-        """The next signed number."""
+        """Read the next signed number."""
         folded = self.uvarint(field)
         return folded >> 1 ^ -(folded & 1)
 
     def count(self, field: str, entry_bytes_min: int) -> int:
-        """A number of entries that follow: refused if the data left cannot hold that many."""
+        """Read a number of entries that follow: refused if the data left cannot hold that many."""
         start = self.offset
         count = self.uvarint(field)
         if count > self.left // entry_bytes_min:
@@ -99,7 +99,7 @@ class ByteReader:
         return count
 
     def take(self, size: int, field: str) -> bytes:
-        """The next `size` bytes."""
+        """Read the next `size` bytes."""
         if size > self.left:
             raise self.corrupt(f"{field}: {size} bytes are needed, {self.left} are left")
         start = self.offset
@@ -107,10 +107,10 @@ class ByteReader:
         return self.data[start : self.offset]
 
     def fixed(self, size: int, field: str) -> int:
-        """The next unsigned little-endian number of `size` bytes."""
+        """Read the next unsigned little-endian number of `size` bytes."""
         return int.from_bytes(self.take(size, field), "little")
 
     def expect_end(self) -> None:
-        """Nothing may follow."""
+        """CorruptRecord if anything follows."""
         if self.left:
             raise self.corrupt(f"{self.left} bytes follow the last field, none should")

@@ -1,9 +1,9 @@
-"""How far the blocks that a start finds are to be trusted.
+"""How far the blocks found at a start are to be trusted.
 
-Owns the difference between the two reasons why bytes are not what was written: a write that was cut
-off, of which nothing was promised, and damage, which has cost something. Blocks say themselves how
-far they were synced (`marks`); behind that point bytes may have reached the disk in any order.
-Corrects what a scan has found. Never changes a file.
+Owns the difference between the two reasons why bytes are not as they were written: a write that was
+cut off, of which nothing was promised, and damage, which has lost something. Blocks record
+themselves how far they were synced (`marks`); after that point bytes may have reached the disk in
+any order. Corrects the results of a scan. Never changes a file.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class BlockTrust:
     """The judgement of one start; `judge` comes first.
 
-    `synced` is the point up to which a mark says that all is synced, None: no mark of ours says so.
-    `hole` is where the bytes behind it begin to be untrustworthy, None: they do not.
+    `synced` is the point up to which a mark states that all is synced, None: no mark of Tradewind's
+    does. `hole` is where untrustworthy bytes begin, None: there are none.
     """
 
     def __init__(self, units: UnitRule | None, synced_before: int) -> None:
-        """`synced_before`: all before this block was synced, as the witness knows."""
+        """`synced_before`: everything before this block was synced, according to the witness."""
         self.synced: Position | None = None
         self.hole: Position | None = None
         self._units = units
@@ -37,7 +37,7 @@ class BlockTrust:
     def judge(self, found: list[tuple[Block, BlockReport]], *, removes_for_others: bool) -> None:
         """Find the hole, and add to the reports what a scan of single blocks cannot see.
 
-        `removes_for_others`: whether a message may have to go because another one came.
+        `removes_for_others`: whether a new message may remove another one.
         """
         self.hole = hole = self._cut_half_units(self._first_hole(found), found)
         ends_at_hole = self._units is not None and self._units.ends_at_hole
@@ -46,11 +46,11 @@ class BlockTrust:
         self._find_cuts(found)
 
     def _first_hole(self, found: list[tuple[Block, BlockReport]]) -> Position | None:
-        """Where the bytes that were never promised begin to be untrustworthy; None if they do not.
+        """Find where the bytes that were never promised begin to be untrustworthy; None if they do
+        not.
 
-        Behind the last point that a mark says was synced, bytes may have reached the disk in any
-        order. Messages there are what they are, but a removal behind a hole may have lost its
-        cause.
+        After the last point that a mark states was synced, bytes may have reached the disk in any
+        order. Messages there are valid, but a removal after a hole may have lost its cause.
         """
         synced = max(
             (
@@ -78,7 +78,8 @@ class BlockTrust:
                     if number not in sizes and number == synced[0] and synced[1]:
                         continue  # its name was durable: it went later
                     actual = sizes.get(number, 0)
-                    # So much of it was synced, with its name: somebody else has made it shorter.
+                    # This much of it was synced, with its name: another program has made it
+                    # shorter.
                     is_foreign = number == synced[0] and actual < synced[1]
                     if actual < size and not is_foreign:
                         holes.append((number, actual))
@@ -87,9 +88,9 @@ class BlockTrust:
     def _cut_half_units(
         self, hole: Position | None, found: list[tuple[Block, BlockReport]]
     ) -> Position | None:
-        """Treat what is left of units that are not whole as torn; gives where trust ends now.
+        """Treat the rest of incomplete units as torn; returns where trust ends now.
 
-        Removals behind the first of them may have been made for its sake.
+        Removals after the first of them may have been made for its sake.
         """
         rule, synced = self._units, self.synced
         if rule is None or synced is None:
@@ -114,9 +115,9 @@ class BlockTrust:
         return hole
 
     def _give_up_behind(self, hole: Position, found: list[tuple[Block, BlockReport]]) -> None:
-        """Treat everything behind the hole as torn, for a store whose limits remove messages.
+        """Treat everything after the hole as torn, for a store whose limits remove messages.
 
-        A message there would push out another one, though the removal that had made room for it may
+        A message there would remove another one, though the removal that had made room for it may
         be lost in the hole.
         """
         for block, report in found:
@@ -131,9 +132,9 @@ class BlockTrust:
             report.marks = [entry for entry in report.marks if entry[2] < start]
 
     def _find_cuts(self, found: list[tuple[Block, BlockReport]]) -> None:
-        """Blocks that were whole once, as the next one remembers, and are shorter now.
+        """Find blocks that are shorter than the next one remembers.
 
-        A compacted block is shorter by right; it has no mark at its begin.
+        A compacted block is shorter by right; it has no mark at its beginning.
         """
         for _, report in found:
             for kind, value, _ in report.marks:
@@ -163,13 +164,13 @@ class BlockTrust:
     def is_torn(self, block: Block, damage: Damage, last: Block) -> bool:
         """Whether this is the end of a write that was cut off, and not rot.
 
-        Our own blocks say how far they were synced. In blocks without marks it is the end of the
-        last block, unless it looks like a whole record with a wrong checksum.
+        Tradewind's blocks record how far they were synced. In blocks without marks it is the end of
+        the last block, unless it looks like a whole record with a wrong checksum.
         """
         if damage.offset >= self._sizes.get(block.number, 1 << 32) and not damage.missing:
-            return True  # behind the end that the next block knows of
+            return True  # after the end that the next block knows of
         if self.hole is not None and (block.number, damage.offset) >= self.hole:
-            return True  # nothing behind a write that was cut off was promised, whatever is left
+            return True  # nothing after a write that was cut off was promised, whatever is left
         if self.synced is not None:
             return damage.unfinished and (block.number, damage.offset) >= self.synced
         return damage.torn and damage.unfinished and block is last and not damage.claimed

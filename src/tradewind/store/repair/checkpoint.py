@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def encode_checkpoint(store: FileStore) -> bytes:
-    """The index.db of a store that has nothing unwritten."""
+    """Encode the index.db of a store that has nothing unwritten."""
     state = store.table.state
     blocks = [
         IndexBlock(
@@ -65,9 +65,9 @@ def encode_checkpoint(store: FileStore) -> bytes:
 
 
 def read_checkpoint(store: FileStore) -> StreamIndex | None:
-    """The summary, if there is one and it is intact.
+    """Read the summary, if there is one and it is intact.
 
-    Whether it is up to date is another question.
+    The result may be out of date.
     """
     path = f"{store.folder}/index.db"
     if not store.disk.exists(path):
@@ -86,7 +86,7 @@ def read_checkpoint(store: FileStore) -> StreamIndex | None:
 
 
 def fits(index: StreamIndex, store: FileStore, numbers: list[int]) -> bool:
-    """Whether the block files are those that the summary speaks of."""
+    """Whether the block files are those that the summary lists."""
     listed = [block.number for block in index.blocks]
     if not numbers or numbers[-1] != listed[-1] or not set(listed) <= set(numbers):
         return False
@@ -97,17 +97,17 @@ def fits(index: StreamIndex, store: FileStore, numbers: list[int]) -> bool:
 
 
 def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> bool:
-    """Whether blocks that were read show that a summary is older than they are, or of others.
+    """Whether blocks that were read show that a summary is older than they are, or of other blocks.
 
-    What is merely missing in the blocks is not a contradiction: it may have been lost. `damaged`
-    are the numbers of blocks that are known to have lost something.
+    Messages that are merely missing in the blocks are no contradiction: they may have been lost.
+    `damaged` are the numbers of blocks that are known to have lost something.
     """
     listed = {entry.number: entry for entry in index.blocks}
     is_cut = all(block.number != index.blocks[-1].number for block in blocks)
     for block in blocks:
         entry = listed.get(block.number)
         if is_cut and block.live_msgs == 0 and block.last_seq <= index.last_seq:
-            continue  # a start that was cut off has begun it behind the one that is gone
+            continue  # an interrupted start has begun it after the missing one
         if block.number > index.blocks[-1].number:
             return True
         if block.live_msgs == 0:
@@ -126,11 +126,11 @@ def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> b
 def forgotten(
     index: StreamIndex, store: FileStore, told: SequenceSet, damaged: set[int]
 ) -> list[int]:
-    """The messages of a store that was rebuilt which a summary knows to be deleted.
+    """The messages of a rebuilt store that a summary knows to be deleted.
 
-    Their tombstones were in what is damaged or gone. The summary may be older than the blocks, but
-    it must be theirs: wherever nothing is `damaged` a block holds what the summary says, but for
-    what tombstones have `told` since, and what went from the front.
+    Their tombstones were in damaged or missing bytes. The summary may be older than the blocks, but
+    it must belong to them: wherever nothing is `damaged` a block has the content that the summary
+    lists, except for tombstones that were `told` since, and messages removed at the front.
     """
     listed = {entry.number: entry for entry in index.blocks}
     is_theirs = False
@@ -174,7 +174,7 @@ def forgotten(
 
 
 def _is_live(index: StreamIndex, seq: int) -> bool:
-    """By a summary."""
+    """Whether a message is live according to a summary."""
     place = bisect_left(index.blocks, seq, key=lambda entry: entry.last_seq)
     if place == len(index.blocks):
         return False
@@ -183,7 +183,7 @@ def _is_live(index: StreamIndex, seq: int) -> bool:
 
 
 def known_live(block: Block | IndexBlock) -> Iterator[int]:
-    """The sequences that a block has by its totals; its index need not be loaded."""
+    """The live sequences of a block by its totals; its index need not be loaded."""
     seq = block.deleted.next_absent(block.first_seq)
     while seq is not None and seq <= block.last_seq:
         yield seq
@@ -191,7 +191,7 @@ def known_live(block: Block | IndexBlock) -> Iterator[int]:
 
 
 def same_messages(entry: IndexBlock, block: Block) -> bool:
-    """Whether a block has as many messages as a summary says, between the same ends."""
+    """Whether a block has as many messages as a summary lists, between the same ends."""
     count = entry.last_seq + 1 - entry.first_seq - len(entry.deleted)
     return (block.first_seq, block.last_seq) == (entry.first_seq, entry.last_seq) and (
         block.live_msgs,
@@ -206,7 +206,7 @@ def _last_checksum(file: DiskFile) -> bytes:
 
 def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -> bool:
     """Fill a fresh store from the summary; blocks that hold only tombstones are not in it and stay
-    as they are. False, and nothing is taken, if it speaks of more messages than a block can hold.
+    as they are. False, and nothing is taken, if it lists more messages than a block can hold.
     """
     listed = {block.number: block for block in index.blocks}
     blocks: list[Block] = []
@@ -247,5 +247,5 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
 
 
 def known_time(time_ns: int) -> int:
-    """The official server writes Go's zero time where there is none."""
+    """The time in a summary; 0 for Go's zero time, which the official server writes for none."""
     return 0 if time_ns == ZERO_TIME_NS else time_ns

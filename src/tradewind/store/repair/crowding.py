@@ -21,7 +21,7 @@ SUBJECTS_PAGE = 100_000
 
 
 def forgotten_deletions_max(entries: Iterable[DamageEntry]) -> int:
-    """For how many tombstones there was room in damage."""
+    """The largest number of tombstones that damaged bytes may have held."""
     sizes = (entry.size + entry.missing for entry in entries if not entry.torn)
     return sum(-(-size // RECORD_BYTES_MIN) for size in sizes)
 
@@ -29,9 +29,9 @@ def forgotten_deletions_max(entries: Iterable[DamageEntry]) -> int:
 def tell_crowded_out(
     store: MessageStore, found: RecoveryReport, earlier: list[RecoveryReport]
 ) -> RecoveryReport | None:
-    """A report of what the limits are about to take wrongly; None if they do not.
+    """Report the messages that the limits are about to remove wrongly; None if there are none.
 
-    `found` is what this start has found. A start that was cut off behind its repair leaves the
+    `found` is the report of this start. A start that was interrupted after its repair leaves the
     damage to an `earlier` report: it counts as long as nothing was stored since.
     """
     rooms = [forgotten_deletions_max(report.damage) for report in (found, *earlier)]
@@ -60,7 +60,7 @@ def tell_crowded_out(
 
 
 def going_by_limits(store: MessageStore) -> set[int]:
-    """The messages that `apply_limits` will remove, except for what is too old."""
+    """The messages that `apply_limits` will remove, except for those that are too old."""
     limits = store.limits
     going = set(_excess_of_subjects(store)) if limits.subject_msgs_max > 0 else set()
     if limits.discard_new:

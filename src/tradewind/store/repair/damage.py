@@ -4,10 +4,10 @@ Owns the damage report and the folder `damage` of a stream: numbered reports, ea
 that were taken out of the blocks. Numbers are never reused, so nothing in the folder is ever
 replaced; only users remove files from it. It never decides about messages.
 
-    damage/3.json       a RecoveryReport: where, how much, which sequences
-    damage/3-7.bin      what was taken out of block 7, piece behind piece
-    damage/3-7.blk      the whole file of block 7, where it was compressed or cannot be read
-    damage/3-7.key      the key of block 7, if it was encrypted
+    damage/3.json       a RecoveryReport: where, how much, which sequences damage/3-7.bin      the
+    bytes taken out of block 7, one piece after another damage/3-7.blk      the whole file of block
+    7, where it was compressed or cannot be read damage/3-7.key      the key of block 7, if it was
+    encrypted
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LOST_LISTED_MAX = 100_000
 class DamageEntry(msgspec.Struct):
     """One piece of damage. Sequences `first_lost` to `last_lost` may have been there.
 
-    `missing` bytes behind it were cut off. The `size` bytes are at `saved_at` of `saved_as`; of a
-    compressed block that is the whole file, and the offset is that of the plain bytes. Of a block
+    `missing` bytes after it were cut off. The `size` bytes are at `saved_at` of `saved_as`; for a
+    compressed block that is the whole file, and the offset is that of the plain bytes. For a block
     with `unreadable` bytes it is the file itself, under a second name.
     """
 
@@ -53,10 +53,10 @@ class DamageEntry(msgspec.Struct):
 
 
 class RecoveryReport(msgspec.Struct):
-    """What opening or reading a stream found; machine-readable through msgspec.
+    """The findings of opening or reading a stream; machine-readable through msgspec.
 
-    `lost` has the first LOST_LISTED_MAX of `lost_total` sequences; `notes` is what else should be
-    known.
+    `lost` has the first LOST_LISTED_MAX of `lost_total` sequences; `notes` are other facts worth
+    knowing.
     """
 
     stream: str
@@ -78,24 +78,24 @@ class RecoveryReport(msgspec.Struct):
 
     @property
     def damaged_bytes(self) -> int:
-        """Of damage that cost messages; a write that was cut off promised nothing."""
+        """The size of damage that cost messages; a write that was cut off promised nothing."""
         return sum(entry.size for entry in self.damage if not entry.torn)
 
     def add_lost(self, sequences: Iterable[int]) -> None:
-        """Name more of them; none is counted twice as long as the list is complete."""
+        """Add lost sequences; none is counted twice as long as the list is complete."""
         known = set(self.lost)
         new = [seq for seq in dict.fromkeys(sequences) if seq not in known]
         self.lost_total += len(new)
         self.lost = sorted(self.lost + new[: LOST_LISTED_MAX - len(self.lost)])
 
     def add(self, found: RecoveryReport) -> None:
-        """What was found before or elsewhere, too."""
+        """Add the findings of another report."""
         self.damage += found.damage
         self.notes += found.notes
         self.add_lost(found.lost)
 
     def lines(self) -> list[str]:
-        """For the log: one line that says what was lost, and one for each note."""
+        """The lines for the log: one with the losses, and one for each note."""
         lines = []
         rotten = [entry for entry in self.damage if not entry.torn]
         if rotten or self.lost:
@@ -109,7 +109,7 @@ class RecoveryReport(msgspec.Struct):
 
 
 def _listed(sequences: list[int], total: int) -> str:
-    """The first ten by number."""
+    """The first ten sequences as text."""
     if not sequences:
         return ""
     text = ", ".join(map(str, sequences[:10]))
@@ -127,10 +127,10 @@ class DamageFolder:
         return self._disk.list_directory(self.path) if self._disk.exists(self.path) else []
 
     def save(self, report: RecoveryReport, blocks: Iterable[Block] = ()) -> None:
-        """Write the bytes of all entries, then the report, under a number of their own, durably.
+        """Write the bytes of all entries, then the report, under a new number, durably.
 
-        Called before anything on disk is changed; `blocks` are those that the entries name. Their
-        files are read, nothing else of them: this may be another thread than that of the store.
+        Called before anything on disk is changed; `blocks` are those that the entries name. Only
+        their files are read: this may be another thread than that of the store.
         """
         self._disk.make_directory(self.path, sync=True)
         number = 1 + max((_number(name) for name in self._names()), default=0)
@@ -147,8 +147,8 @@ class DamageFolder:
 
     def _save_pieces(self, name: str, block: Block, pieces: list[DamageEntry]) -> None:
         parts: list[bytes] = []
-        # Of an encrypted block the evidence is as it was on disk, with the key beside it: what is
-        # written in its place has another one.
+        # The evidence of an encrypted block is as it was on disk, with the key beside it: its
+        # replacement has another one.
         cipher = block.file.cipher
         if cipher is not None:
             key = self._disk.read_file(block.path.removesuffix(BLOCK_SUFFIX) + KEY_SUFFIX)
@@ -178,7 +178,9 @@ class DamageFolder:
         self._disk.write_file_atomically(f"{self.path}/{name}", b"".join(parts))
 
     def _content(self, block: Block) -> bytes | None:
-        """None if the disk did not give all of it: it may do so another time."""
+        """The content of a block's file; None if the disk did not return all of it, which it may do
+        another time.
+        """
         if block.unreadable:
             return None
         try:
@@ -189,7 +191,7 @@ class DamageFolder:
             raise
 
     def earlier(self) -> list[RecoveryReport]:
-        """All reports; of one that cannot be read there are only `notes`."""
+        """All reports; an unreadable one has only `notes`."""
         found = []
         for name in self._names():
             if not name.endswith(".json") or not _number(name):
@@ -208,6 +210,6 @@ class DamageFolder:
 
 
 def _number(name: str) -> int:
-    """The number that a file of the folder begins with; 0 if it is not one of ours."""
+    """The number that a file name of the folder begins with; 0 if it is another file."""
     digits = name.partition(".")[0].partition("-")[0]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0

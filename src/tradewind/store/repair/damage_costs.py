@@ -1,8 +1,8 @@
-"""Which sequences damage may have cost, where no summary knows it exactly.
+"""The sequences that damage may have cost, if no summary knows them exactly.
 
-Owns the guess from what is left: the neighbours, the sizes, and what damaged records still say. All
-damage between the same two messages of a block is one question with one answer, so that no more
-sequences are named than there was room for. Changes nothing.
+Owns the estimate from the remains: the neighbours, the sizes, and readable parts of damaged
+records. All damage between the same two messages of a block is one question with one answer, so
+that no more sequences are named than there was room for. Changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def deletions(found: list[tuple[Block, BlockReport]]) -> SequenceSet:
-    """What all tombstones say."""
+    """The sequences of all tombstones."""
     deleted = SequenceSet()
     for _, report in found:
         for seq in report.tombstones.sequences:
@@ -32,7 +32,7 @@ def deletions(found: list[tuple[Block, BlockReport]]) -> SequenceSet:
 
 
 class Spoken:
-    """The sequences that undamaged records speak of: live messages, deleted and misplaced ones."""
+    """The sequences that undamaged records mention: live messages, deleted and misplaced ones."""
 
     def __init__(self, found: list[tuple[Block, BlockReport]]) -> None:
         self._deleted = deletions(found)
@@ -56,7 +56,7 @@ class Spoken:
 
 @dataclass(slots=True)
 class BlockCosts:
-    """What the damage of one block may have cost."""
+    """The possible costs of the damage of one block."""
 
     lost: dict[int, set[int]] = field(default_factory=dict)  # by the offset of the damage
     used_up: int = 0  # the last sequence that the end of the block may have held; 0: it is known
@@ -65,9 +65,9 @@ class BlockCosts:
 def block_costs(
     block: Block, report: BlockReport, torn: set[int], first_behind: int, spoken: Container[int]
 ) -> BlockCosts:
-    """The costs of all damage but what is `torn` (by offset), which was never promised.
+    """The costs of all damage except `torn` parts (by offset), which were never promised.
 
-    `first_behind` is the first sequence of the blocks behind; none is lost that is `spoken` of.
+    `first_behind` is the first sequence of the following blocks; none is lost that is `spoken` of.
     """
     costs = BlockCosts()
     room = sum(damage.size + damage.missing for damage in report.damage) // RECORD_BYTES_MIN
@@ -82,7 +82,7 @@ def block_costs(
         lost = _of_gap(gap, first_behind, room, spoken)
         room -= len(lost)
         if not (lost or gap[0].before_seq or first_behind):
-            # Nobody knows what the end held; its numbers are not given out again.
+            # The content of the end is unknown; its numbers are not assigned again.
             costs.used_up = after_seq + max(room, 1)
         for damage in gap:
             costs.lost[damage.offset] = lost
@@ -90,11 +90,11 @@ def block_costs(
 
 
 def _of_gap(gap: list[Damage], first_behind: int, room: int, spoken: Container[int]) -> set[int]:
-    """The sequences that were in all damage between two messages, as far as can be told.
+    """The sequences that were in all damage between two messages, as far as can be determined.
 
-    `room` is for how many records there is room in all damage of the block. Where there are more
-    sequences than that, messages went before, or sequences were skipped: then what the damaged
-    records say decides, or else which good neighbour is in the same block.
+    `room` is the number of records that fit into all damage of the block. If there are more
+    sequences than that, messages were removed before, or sequences were skipped: then the readable
+    parts of damaged records decide, or else which good neighbour is in the same block.
     """
     after_seq, before_seq = gap[0].after_seq, gap[0].before_seq
     sizes = [damage.size + damage.missing for damage in gap]
@@ -125,13 +125,13 @@ def _of_gap(gap: list[Damage], first_behind: int, room: int, spoken: Container[i
 def _of_mixed(
     block: Block, report: BlockReport, first_behind: int, spoken: Container[int]
 ) -> set[int]:
-    """The same for all damage of a block whose records are no longer in their order."""
+    """The sequences lost by all damage of a block whose records are out of order."""
     misplaced = [damage.before_seq for damage in report.damage if damage.out_of_order]
     live = known_live(block) if block.live_msgs else ()
     present = sorted([*live, *misplaced])
     low = min(damage.after_seq for damage in report.damage)
     ends = [low, *present, first_behind or present[-1] + 1]
-    # What lies far from the messages of this block went before, or was skipped.
+    # Sequences far from the messages of this block were removed before, or skipped.
     records = sum(damage.size for damage in report.damage if not damage.out_of_order)
     records //= RECORD_BYTES_MIN
     gaps = sorted((range(left + 1, right) for left, right in pairwise(ends)), key=len)

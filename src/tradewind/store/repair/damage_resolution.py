@@ -1,8 +1,8 @@
 """Repairs a store in which damage is found while it is in use.
 
-Owns the steps from the first damaged record that was read to intact files, and who is told of them.
-Repair takes as long as reading the stream, so it proceeds with the commits of the store, a few
-blocks at a time: the event loop never waits longer than that, and the store stays usable.
+Owns the steps from the first damaged record that was read to intact files, and which listeners are
+notified. Repair takes as long as reading the stream, so it proceeds with the commits of the store,
+a few blocks at a time: the event loop never waits longer than that, and the store stays usable.
 
 1. All blocks are read, so that all damage is found. Meanwhile subjects are counted again, because
    the subjects of the lost messages are unknown; and the contents of the files are compared with
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # How much is read with one commit; one block at least.
 STEP_BYTES = 8 * 1024 * 1024
-# What is good of damaged blocks is kept in memory up to this size; the rest is looked for again.
+# The intact content of damaged blocks is held in memory up to this size; the rest is read again.
 PATCHED_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -55,15 +55,15 @@ class Evidence(msgspec.Struct):
     blocks: list[Block] = msgspec.field(default_factory=list)
 
     def save(self) -> None:
-        """Durably, before anything takes the place of those bytes."""
+        """Save it durably, before anything replaces those bytes."""
         if not self.report.is_clean:
             self.folder.save(self.report, self.blocks)
 
 
 class DamageResolution:
-    """The resolving of one store; it has nothing to do until damage is found.
+    """The resolution of damage in one store; it has nothing to do until damage is found.
 
-    `on_report` is called with what damage has cost, `on_work` if it takes commits to resolve it.
+    `on_report` is called with the losses, `on_work` if it takes commits to resolve the damage.
     """
 
     def __init__(self, store: FileStore, folder: DamageFolder, losses: KnownLosses) -> None:
@@ -83,13 +83,13 @@ class DamageResolution:
 
     @property
     def has_work(self) -> bool:
-        """Whether the next commits have to continue with it."""
+        """Whether the next commits have to continue the resolution."""
         return self._store.table.has_open_damage and not self._is_stuck
 
     # -------------------------------------------------------------- told by the store
 
     def found(self, block: Block) -> None:
-        """A block does not hold what is known of it: go on with all that is good in it."""
+        """Continue with the intact records of a block that does not match its known content."""
         self._salvage(block)
         self._wake()
 
@@ -111,18 +111,20 @@ class DamageResolution:
         self._limit_memory(block)
 
     def found_in_last(self, block: Block) -> None:
-        """A record of the block that is being written: it has to be sealed before anything else."""
+        """Note damage in the block that is being written: it has to be sealed before anything
+        else.
+        """
         self._damaged_last = block
         self._store.table.has_open_damage = True
         self._is_read = False
         self._wake()
 
     def file_replaced(self, block: Block) -> None:
-        """Another file has its name: what is damaged in that is news."""
+        """Forget the reported damage of a block whose file was replaced."""
         self._reported = {place for place in self._reported if place[0] != block.number}
 
     def interrupted(self, error: StoreError) -> None:
-        """The disk has failed: whatever is known is told now, and repaired another time."""
+        """Report what is known, because the disk has failed; repairs have to wait."""
         untold = [salvage for salvage in self._found if not salvage.is_told]
         if untold:
             report = self._report(untold)
@@ -141,9 +143,10 @@ class DamageResolution:
     # -------------------------------------------------------------- with the commits
 
     def next_evidence(self) -> Evidence | None:
-        """Read some blocks; at the end say again what has to be, and give what is to be saved.
+        """Read some blocks; after the last one, repeat lost tombstones and return the evidence to
+        be saved.
 
-        All that was appended must be written.
+        Everything appended must have been written.
         """
         try:
             if not self._is_read and not self._read_some():
@@ -166,7 +169,7 @@ class DamageResolution:
         )
 
     def _read_some(self) -> bool:
-        """False as long as there is more."""
+        """Read some blocks; false as long as there are more."""
         store, left = self._store, STEP_BYTES
         self._seal_damaged()
         if store.table.recount.below == 0:
@@ -187,7 +190,9 @@ class DamageResolution:
         return next((block for block in self._store.table.blocks if block.number >= below), None)
 
     def _seal_damaged(self) -> None:
-        """Files are only repaired when nothing is appended to them any more."""
+        """Seal a damaged block: files are only repaired when nothing is appended to them any
+        more.
+        """
         store, block = self._store, self._damaged_last
         self._damaged_last = None
         if block is store.table.last:
@@ -197,7 +202,7 @@ class DamageResolution:
             self.found(block)
 
     def resolved(self, evidence: Evidence) -> None:
-        """What was said and saved is on disk: the files can be repaired."""
+        """Called when the evidence is on disk: the files can be repaired."""
         done = {id(block) for block in evidence.blocks}
         saved = [salvage for salvage in self._found if id(salvage.block) in done]
         self._found = [salvage for salvage in self._found if id(salvage.block) not in done]
@@ -217,11 +222,11 @@ class DamageResolution:
         self._resolved.append(report)
 
     def resolve_all(self) -> list[RecoveryReport]:
-        """Resolve all damage that was found now; for recovery, tests and tools."""
+        """Resolve all damage found now; for recovery, tests and tools."""
         try:
             self._store.commit()
         except StoreError:
-            assert self._store.failure is not None  # whoever needs the disk next is told
+            assert self._store.failure is not None  # the next write gets the error
         while self._store.table.limit_step():
             pass
         resolved, self._resolved = self._resolved, []
@@ -242,6 +247,6 @@ class DamageResolution:
             self.on_report(report)
 
     def _wake(self) -> None:
-        """Something is left to be done: have a commit begun."""
+        """Have a commit begun, because something is left to be done."""
         if self.on_work is not None:
             self.on_work()

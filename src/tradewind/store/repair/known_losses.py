@@ -1,4 +1,4 @@
-"""What a stream is known to have lost, as its info reports it.
+"""The known losses of a stream, as its info reports them.
 
 Owns the sequences and the number of bytes. They come from reports: those of a start, of earlier
 starts, and of damage that is found later. Never looks for damage itself.
@@ -27,7 +27,7 @@ class KnownLosses:
 
     @property
     def messages(self) -> LostMessages | None:
-        """What could not be read, as far as it was not removed since."""
+        """The unreadable messages that were not removed since."""
         lost, first_seq = self._lost, self._table.first_seq
         if lost is None or lost.sequences[0] >= first_seq or first_seq <= self._first_seq_after:
             return lost

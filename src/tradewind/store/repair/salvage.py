@@ -24,7 +24,7 @@ NOTHING = 1 << 62
 
 @dataclass(slots=True)
 class Salvage:
-    """What was wrong with a block, and which of its messages that cost."""
+    """The damage of a block, and the messages that it cost."""
 
     block: Block
     entries: list[DamageEntry]
@@ -34,9 +34,9 @@ class Salvage:
 
 
 def replacement(block: Block, damage: Damage, last_lost: int) -> bytes:
-    """What to write over a damage; `last_lost` is the highest sequence that it cost, 0 if none.
+    """The bytes to write over damage; `last_lost` is the highest sequence that it cost, 0 if none.
 
-    A few bytes too small for a record are cut out instead.
+    Bytes too few for a record are cut out instead.
     """
     flags = SKIP | last_lost if last_lost else NOTHING
     size = damage.size + damage.missing
@@ -46,18 +46,17 @@ def replacement(block: Block, damage: Damage, last_lost: int) -> bytes:
 
 
 def in_order(block: Block) -> bytes:
-    """The bytes of a block whose records are all good, with its messages in ascending order."""
+    """The bytes of a block whose records are all intact, with its messages in ascending order."""
     plain = block.plain()
     places = sorted(record_places(block), key=lambda place: place[0])
     return b"".join(plain[offset : offset + size] for _, offset, size in places)
 
 
 def salvage_block(block: Block, stream: str) -> Salvage:
-    """Find what a block whose totals are known still holds, and continue with those bytes in
-    memory.
+    """Find the intact content of a block whose totals are known, and continue with it in memory.
 
-    What the totals say is live and cannot be found is lost: here that is known exactly. The block
-    itself is told by the caller.
+    Messages that the totals count as live and that cannot be found are lost: here that is known
+    exactly. The caller updates the block itself.
     """
     probe = Block(stream, block.number, block.file)
     probe.adopt_readable()

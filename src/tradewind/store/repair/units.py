@@ -34,7 +34,7 @@ _SKIP: Final = 1 << 63
 
 
 class UnitPart(msgspec.Struct, frozen=True):
-    """What a message says of its unit; `number` counts from 1."""
+    """The place of a message in its unit; `number` counts from 1."""
 
     unit: bytes
     number: int
@@ -42,11 +42,11 @@ class UnitPart(msgspec.Struct, frozen=True):
 
 
 class UnitRule(msgspec.Struct, frozen=True):
-    """How units are recognised.
+    """The rule for recognising units.
 
-    `part_of` says which part a message with this header is, None if it stands for itself. `sign` is
-    in the header of every part: messages without it need not be asked. `ends_at_hole`: nothing
-    behind a hole is kept, for somebody is going to store what was there again, in its order.
+    `part_of` returns the part that a message with this header is, None if it is not in a unit.
+    `sign` is in the header of every part: messages without it are skipped. `ends_at_hole`: nothing
+    after a hole is kept, because it is going to be stored again, in its order.
     """
 
     part_of: Callable[[bytes], UnitPart | None]
@@ -55,7 +55,7 @@ class UnitRule(msgspec.Struct, frozen=True):
 
 
 class MessagePlace(msgspec.Struct, frozen=True, order=True):
-    """A message where it lies, as far as somebody may want to cut it out."""
+    """The place of a message that may have to be cut out."""
 
     offset: int
     size: int
@@ -63,7 +63,9 @@ class MessagePlace(msgspec.Struct, frozen=True, order=True):
 
 
 class _Unit(msgspec.Struct):
-    """What was found of one. `first_seq` is that of its part 1, whether that is there or not."""
+    """The found parts of a unit. `first_seq` is the sequence of its part 1, whether that exists or
+    not.
+    """
 
     first_seq: int
     places: list[MessagePlace]
@@ -73,10 +75,10 @@ class _Unit(msgspec.Struct):
 def half_units(
     block: Block, report: BlockReport, start: int, hole: int | None, rule: UnitRule
 ) -> list[MessagePlace]:
-    """What has to go behind an offset of a block: units that are not whole, with their marks, in
-    their order. `hole` is where the first hole is, None: there is none up to the end of the block.
+    """The messages to remove after an offset of a block: incomplete units, with their marks, in
+    order. `hole` is where the first hole is, None: there is none up to the end of the block.
 
-    Whatever is deleted lies there still, or has left a record in its place.
+    Deleted messages are still there, or have left a record in their place.
     """
     marks = [
         (offset, count)
@@ -102,7 +104,9 @@ def half_units(
 def _half_marked(
     marks: list[tuple[int, int]], places: list[MessagePlace], there: set[int], hole: int | None
 ) -> set[MessagePlace]:
-    """Those that marks speak of, each by its offset and number of messages."""
+    """The messages of incomplete units according to marks, each given by its offset and number of
+    messages.
+    """
     cut: set[MessagePlace] = set()
     ends = [offset for offset, _ in marks[1:]]
     for (offset, count), end in zip_longest(marks, ends):
@@ -113,7 +117,7 @@ def _half_marked(
             first_seq = behind[0].seq
             unit = range(first_seq, first_seq + count)
             if end is not None:
-                # Another mark follows before all has come: somebody has given it up, with a word.
+                # Another mark follows before all parts: the unit was given up and reported.
                 unit = range(first_seq, min(unit.stop, _seq_behind(places, end)))
             if all(seq in there for seq in unit):
                 continue
@@ -124,7 +128,7 @@ def _half_marked(
 
 
 def _seq_behind(places: list[MessagePlace], offset: int) -> int:
-    """The first sequence behind an offset."""
+    """The first sequence after an offset."""
     later = (place.seq for place in places if place.offset > offset)
     return next(later, places[-1].seq + 1)
 
@@ -132,7 +136,7 @@ def _seq_behind(places: list[MessagePlace], offset: int) -> int:
 def _half_by_header(
     found: list[tuple[MessagePlace, bytes]], there: set[int], rule: UnitRule
 ) -> set[MessagePlace]:
-    """Those that messages speak of themselves."""
+    """The messages of incomplete units according to their headers."""
     units: dict[tuple[bytes, int], _Unit] = {}
     for place, header in found:
         part = rule.part_of(header) if rule.sign in header else None
@@ -147,13 +151,13 @@ def _half_by_header(
 
 
 def _is_whole(unit: _Unit, there: set[int]) -> bool:
-    # The sequence behind the last part that is there can only be the end of the unit, erased.
+    # The sequence after the last part that is there can only be the end of the unit, erased.
     last_seq = unit.last_seq or unit.places[-1].seq + 1
     return all(seq in there for seq in range(unit.first_seq, last_seq + 1))
 
 
 def _messages(data: bytes, report: BlockReport) -> Iterator[tuple[MessagePlace, bytes]]:
-    """All messages and their headers; a record that only uses up a sequence has none."""
+    """All messages and their headers; a record that only uses a sequence has none."""
     damage = {entry.offset: entry.size for entry in report.damage if not entry.out_of_order}
     offset = 0
     while offset < len(data):

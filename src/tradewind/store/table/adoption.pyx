@@ -1,6 +1,6 @@
-"""Turns what recovery has read into the messages of a store; nothing of it is written.
+"""Turns the results of recovery into the messages of a store; nothing of it is written.
 
-Owns the totals that follow from blocks. What the blocks and the marks in them state is determined
+Owns the totals that follow from blocks. The statements of the blocks and their marks are determined
 by others (`folder.recover`, `repair.checkpoint`).
 """
 
@@ -31,7 +31,7 @@ def adopt_blocks(MessageStore store not None, list blocks not None, uint64_t las
 
 
 def drop_leading_blocks(MessageStore store not None):
-    """Blocks with neither a live message nor a needed tombstone are useless."""
+    """Drop leading blocks with neither a live message nor a needed tombstone."""
     cdef Block block
     while (<Block>store.blocks[0]).live_msgs == 0 and store.blocks[0] is not store.last:
         store.drop_block(<Block>store.blocks[0])
@@ -40,7 +40,7 @@ def drop_leading_blocks(MessageStore store not None):
 
 
 def drop_below(MessageStore store not None, uint64_t floor):
-    """A floor mark on disk states that everything below it is removed; nothing is written."""
+    """Drop everything below a floor that a mark on disk states; nothing is written."""
     store.written_floor = floor     # first: the block that states so may go on the way
     while store.msgs and store.first_seq < floor:
         store.forget_message(store.first_seq, False)
@@ -49,5 +49,5 @@ def drop_below(MessageStore store not None, uint64_t floor):
 
 
 def forget_recovered(MessageStore store not None, uint64_t seq):
-    """A tombstone on disk states that a message is deleted; nothing is written."""
+    """Forget a message that a tombstone on disk states to be deleted; nothing is written."""
     return store.forget_message(seq, False) == 0

@@ -28,16 +28,16 @@ cdef class Block:
     cdef readonly uint64_t size
     cdef readonly uint64_t written
     cdef Buffer tail
-    # Of the messages behind the last lengths mark, see `tradewind.store.format.lengths`.
+    # The messages after the last lengths mark, see `tradewind.store.format.lengths`.
     cdef uint64_t lengths                   # the sum so far
     cdef uint64_t unproved                  # the bytes of those that were appended
-    cdef bint lengths_unknown               # nobody has counted: the next mark begins anew
+    cdef bint lengths_unknown               # not counted: the next mark begins anew
     cdef SequenceSet odd                    # messages whose header is not plain; None: no such
     cdef public object suspects             # offsets of records with wrong lengths; None: none
     cdef object mapped                      # keeps the mapping (or the inflated bytes) alive
     cdef const char* mapped_data
     cdef uint64_t mapped_size
-    cdef bint owned                         # `mapped` is memory of ours, not that of the system
+    cdef bint owned                         # `mapped` is allocated memory, not a mapping
     cdef readonly bint patched              # the bytes are in memory, those of the file are damaged
     cdef public uint64_t unreadable         # so many bytes of the file the disk did not give
     cdef readonly bint compressed           # in the file; `mapped` then holds the plain bytes

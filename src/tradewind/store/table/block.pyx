@@ -76,7 +76,7 @@ cdef class Block:
     # -------------------------------------------------------------- bytes
 
     cdef int _map(self) except -1:
-        """Map (or inflate) what is in the file; CorruptRecord if the file is gone."""
+        """Map (or inflate) the content of the file; CorruptRecord if the file is gone."""
         cdef const unsigned char[::1] view
         if self.file is None:
             raise StoreError("a block in memory has nothing to map")
@@ -96,7 +96,7 @@ cdef class Block:
             return self._take(s2.salvage_block(bytes(raw))[0])
         self.owned = isinstance(self.mapped.obj, PlainCopy)
         if self.owned and self.written:
-            # What a failed write has left behind is written again, possibly as something else.
+            # The bytes of a failed write are written again, possibly as others.
             self.mapped = self.mapped[:self.written]
         view = self.mapped
         if view.shape[0]:
@@ -105,9 +105,7 @@ cdef class Block:
         return 0
 
     cdef bint _grow(self) except -1:
-        """Take what was written since the file was mapped into the mapping; false if it does not
-        reach so far.
-        """
+        """Extend the mapping to bytes written since; false if it does not reach so far."""
         if self.mapped_size == 0 or self.mapped_size >= self.written or self.patched \
                 or not isinstance(self.mapped, memoryview):
             return False
@@ -120,7 +118,7 @@ cdef class Block:
         return True
 
     cdef bint _extend(self) except -1:
-        """Decrypt only what was written since the copy was made; false if there is none."""
+        """Decrypt only the bytes written since the copy was made; false if there is no copy."""
         cdef const unsigned char[::1] view
         if self.patched or self.compressed or not isinstance(self.mapped, memoryview) \
                 or not isinstance(self.mapped.obj, PlainCopy):
@@ -145,7 +143,7 @@ cdef class Block:
         return len(content) > 0
 
     cdef int _take(self, bytes content) except -1:
-        """Use these as the bytes of the file, in memory of ours."""
+        """Use these bytes, which are in memory, as the content of the file."""
         cdef const unsigned char[::1] view = content
         self.mapped = content
         self.mapped_data = <const char*>&view[0] if view.shape[0] else NULL
@@ -154,9 +152,8 @@ cdef class Block:
         return 0
 
     def read_again(self):
-        """Read the bytes of the file instead of mapping them: reads reveal what the disk cannot
-        supply, which becomes zeros. Returns the number of those bytes; a missing file counts as
-        empty.
+        """Read the file instead of mapping it: reads reveal unreadable bytes, which become zeros.
+        Returns the number of those bytes; a missing file counts as empty.
         """
         cdef bytes content
         try:
@@ -168,13 +165,13 @@ cdef class Block:
         return unreadable
 
     def stored_bytes(self):
-        """What the file of an encrypted block holds; None if that equals its bytes."""
+        """The stored bytes of an encrypted block; None if they equal its plain bytes."""
         if not isinstance(self.file, BlockFile) or self.file.cipher is None or self.compressed:
             return None
         return self.file.read_stored()[0]
 
     cpdef bint has_faulted(self) except -1:
-        """Whether the system could not read some of the mapping: any part of it may be zeros."""
+        """Whether a part of the mapping was unreadable: any part of it may be zeros."""
         return has_unreadable_pages(self.mapped)
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL:
@@ -191,7 +188,7 @@ cdef class Block:
 
     @property
     def path(self):
-        """Where the file is; for messages."""
+        """The path of the file; for messages."""
         return "memory" if self.file is None else self.file.path
 
     def last_checksum(self):
@@ -234,9 +231,7 @@ cdef class Block:
         return 0
 
     cdef int _check_tail(self) except -1:
-        """Assert that what is about to be written is whole records, each with its checksum, to the
-        last byte.
-        """
+        """Assert that the bytes to be written are whole records, each with its checksum."""
         cdef Record record
         cdef size_t at = self.tail.begin
         assert invariants.is_sound(&self.tail)
@@ -249,7 +244,7 @@ cdef class Block:
         return 0
 
     def assume_written(self):
-        """Someone else has written the very bytes of the tail to the file."""
+        """Note that someone else has written the exact bytes of the tail to the file."""
         self.written = self.size
         buffer_clear(&self.tail)
 
@@ -292,8 +287,8 @@ cdef class Block:
         self.compressed = False
 
     def plain_view(self, uint64_t start=0):
-        """What is in the file from an offset on, uncompressed; stays valid whatever happens to the
-        block.
+        """The content of the file from an offset on, uncompressed; it stays valid whatever happens
+        to the block.
         """
         if self.written > self.mapped_size:
             self._map()
@@ -325,7 +320,7 @@ cdef class Block:
         return result[:count * sizeof(uint32_t)]
 
     def adopt_compacted(self, uint64_t size, uint64_t tombstones):
-        """The file was replaced by a compacted copy of `size` plain bytes."""
+        """Adopt a compacted copy of `size` plain bytes, which has replaced the file."""
         self.unmap()
         records_free(&self.records)
         self.size = self.written = size
@@ -333,7 +328,7 @@ cdef class Block:
         self.queued = False
 
     def last_live(self):
-        """Sequence and time of the last live message; the block must be loaded. Zeros: none."""
+        """The sequence and time of the last live message; the block must be loaded. Zeros: none."""
         cdef RecordIndex* records = &self.records
         cdef uint32_t entry = records.count
         cdef int64_t timestamp
@@ -346,7 +341,8 @@ cdef class Block:
 
     def finish_compaction(self, uint64_t messages, uint64_t lowest, SequenceSet gone not None,
                          uint64_t last_seq, int64_t last_timestamp):
-        """The copy is the only one that a power failure can leave: `gone` have no records.
+        """Complete a compaction, whose copy is the only one that a power failure can leave: `gone`
+        have no records.
 
         It ends with `last_seq`, and so does the block, as if it were read anew: what follows is a
         gap between blocks.
@@ -375,7 +371,7 @@ cdef class Block:
         return self.file_records - min(self.file_records, self.live_msgs)
 
     cpdef bint is_sparse(self, uint64_t dead_before) noexcept:
-        """Whether most of it is dead; of its tombstones at most `dead_before` are needed."""
+        """Whether most of the block is dead; at most `dead_before` of its tombstones are needed."""
         return 2 * (self.live_bytes + RECORD_MIN * (min(self.tombstones, dead_before) + 1)) \
             < self.size
 
@@ -402,7 +398,7 @@ cdef class Block:
         return b"".join(result)
 
     def patch(self, bytes content not None):
-        """Use these as the bytes of the block, whatever its file holds.
+        """Use these bytes as the content of the block in place of the file's.
 
         They stay in memory until they are in the file, or `unpatch` gives them up.
         """
@@ -421,11 +417,11 @@ cdef class Block:
         self.adopt_size()
 
     def is_patched_with(self, content):
-        """Whether these are the bytes that replace those in the file."""
+        """Whether these bytes replace those in the file."""
         return self.patched and self.mapped is content
 
     def repaired(self, uint64_t size):
-        """The file holds `size` bytes now that need no patch."""
+        """Note that the file has `size` bytes now that need no patch."""
         if not self.patched:
             self.forget_index()
         self.patched = False
@@ -439,7 +435,7 @@ cdef class Block:
         records_free(&self.records)
 
     def lose(self, list sequences not None):
-        """These live sequences are gone; the index has to be rebuilt, and `recount` called."""
+        """Note that live sequences are lost; the index has to be rebuilt, and `recount` called."""
         cdef uint64_t seq
         self.live_msgs -= len(sequences)
         if self.live_msgs == 0:
@@ -452,7 +448,7 @@ cdef class Block:
         self._pass_deleted()
 
     def recount(self):
-        """Take bytes and first time from the records; the block must be loaded."""
+        """Recompute bytes and first time from the records; the block must be loaded."""
         cdef uint32_t entry, size
         cdef const char* start
         self.live_bytes = 0
@@ -471,7 +467,7 @@ cdef class Block:
         return self.plain_bytes()[:self.size] if self.size else b""
 
     cdef int forget_pages(self) except -1:
-        """Release the pages read of the file; they are read again when needed."""
+        """Release the pages read from the file; they are read again when needed."""
         if self.mapped_data != NULL and not self.owned and not self.patched:
             mapping = self.mapped.obj
             if isinstance(mapping, FileMapping):
@@ -497,7 +493,7 @@ cdef class Block:
         return NO_RECORD if entry < 0 else self.records.offsets[entry]
 
     cdef int _push(self, uint64_t seq, uint32_t offset, uint32_t subject_id) except -1:
-        """The next record in sequence order."""
+        """Add the next record in sequence order."""
         cdef int status = records_push(&self.records, seq, offset, subject_id)
         if self.lowest == 0 or seq < self.lowest:
             self.lowest = seq
@@ -508,7 +504,7 @@ cdef class Block:
         return 0
 
     cdef const char* plain_bytes(self) except NULL:
-        """All bytes of a block that lie in one place: wholly in the file, or wholly in memory."""
+        """All bytes of a block that is contiguous: wholly in the file, or wholly in memory."""
         if self.written == 0:
             return self.tail.data + self.tail.begin
         if self.written != self.size:
@@ -526,7 +522,7 @@ cdef class Block:
 
     cdef int adopt_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t offset,
                            uint32_t subject_id) except -1:
-        """A message found by recovery at an offset of the file."""
+        """Adopt a message found by recovery at an offset of the file."""
         self._push(seq, offset, subject_id)
         if self.live_msgs == 0:
             self.deleted = SequenceSet()
@@ -555,7 +551,8 @@ cdef class Block:
         self.lengths_unknown = True
 
     def adopt_readable(self):
-        """The same by `read_again`. Bytes with zeros that are not in the file are kept as a patch.
+        """Take the size and content by `read_again`. Bytes with zeros that are not in the file are
+        held as a patch.
         """
         self.unreadable = self.read_again()
         self.written = self.size = self.mapped_size
@@ -563,12 +560,12 @@ cdef class Block:
         self.lengths_unknown = True
 
     def adopt_again(self):
-        """The bytes of the file could be read this time, and are what they should be."""
+        """Adopt the bytes of a file that could be read this time, and are right."""
         self.forget_index()
         self.read_again()
 
     def adopt_size(self):
-        """The same without reading the file; a compressed one is inflated, because only that
+        """Take the size without reading the file; a compressed one is inflated, because only that
         reveals its size.
         """
         size = self.file.size
@@ -585,7 +582,7 @@ cdef class Block:
         self.lengths_unknown = True
 
     def adopt_unverified(self):
-        """The content of the file has not been verified yet."""
+        """Note that the content of the file has not been verified yet."""
         self.verified = False
         self.file_records_known = False
 
@@ -596,7 +593,7 @@ cdef class Block:
         self.first_timestamp = first_timestamp
         self.last_seq = last_seq
         self.last_timestamp = last_timestamp
-        # Stamps rise in a block of ours, but for small corrections of the clock.
+        # Stamps rise in Tradewind's blocks, but for small corrections of the clock.
         self.latest_timestamp = max(
             later(last_timestamp, CLOCK_SLACK_NS), first_timestamp)
         self.live_bytes = live_bytes
@@ -604,7 +601,7 @@ cdef class Block:
         self.live_msgs = last_seq + 1 - first_seq - sequences_count(&deleted.tree)
 
     cdef int adopt_counts(self, uint64_t messages, uint64_t lowest, uint64_t tombstones) except -1:
-        """What a walk over the records has counted."""
+        """Adopt the counts of a walk over the records."""
         if not self.file_records_known:
             self.file_records = messages
             self.file_lowest = lowest
@@ -615,7 +612,7 @@ cdef class Block:
     # -------------------------------------------------------------- appending
 
     cdef char* room(self, uint32_t size) except NULL:
-        """Where to write the next record of `size` bytes; `commit_message` makes it part of the
+        """The place for the next record of `size` bytes; `commit_message` makes it part of the
         block.
         """
         if self.size + size > 0xFFFFFFF0:
@@ -626,14 +623,14 @@ cdef class Block:
 
     cdef int commit_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t counted,
                             uint32_t subject_id) except -1:
-        """The record in `room` is part of the block; it counts `counted` bytes."""
+        """Make the record in `room` part of the block; it counts `counted` bytes."""
         self.adopt_message(seq, timestamp, counted, <uint32_t>self.size, subject_id)
         self.tail.end += size
         self.size += size
         return 0
 
     cdef int append_mark(self, uint64_t sequence_and_flags, int64_t timestamp) except -1:
-        """A tombstone or a skip: 30 bytes without subject or payload."""
+        """Append a tombstone or a skip: 30 bytes without subject or payload."""
         cdef char* target = self.room(RECORD_MIN)
         cdef uint64_t seq = sequence_and_flags & 0x3FFFFFFFFFFFFFFFull
         write_record(target, &self.key, sequence_and_flags, timestamp, NULL, 0, NULL, 0, NULL, 0)
@@ -647,8 +644,8 @@ cdef class Block:
 
     cdef bint note_lengths(self, uint64_t seq, uint32_t subject_size, const char* header,
                            uint32_t header_size, uint32_t size) except -1:
-        """A message was appended; the next mark proves its lengths. True: it needs that mark now,
-        because nothing in its header says where it ends.
+        """Note the lengths of an appended message; the next mark proves them. True if it needs that
+        mark now, because nothing in its header reveals where it ends.
         """
         self.lengths ^= length_term(seq, subject_size, header_size)
         self.unproved += size
@@ -658,7 +655,7 @@ cdef class Block:
         return True
 
     cdef int note_odd(self, uint64_t seq) except -1:
-        """Nothing in the header of this message says where it ends."""
+        """Note a message whose header does not reveal where it ends."""
         if self.odd is None:
             self.odd = SequenceSet()
         if sequences_insert(&self.odd.tree, seq) < 0:
@@ -669,13 +666,14 @@ cdef class Block:
         return self.odd is not None and sequences_contains(&self.odd.tree, seq)
 
     cdef void adopt_lengths(self, uint64_t sum) noexcept nogil:
-        """Continue behind messages that were read; they alone are not worth a mark."""
+        """Continue after messages that were read; they alone are not worth a mark."""
         self.lengths = sum
         self.unproved = 0
         self.lengths_unknown = False
 
     cdef int append_lengths(self) except -1:
-        """A mark for the lengths since the last one, or, if they are unknown, one that says so.
+        """Append a mark for the lengths since the last one, or, if they are unknown, one that
+        states so.
         """
         cdef uint64_t value = 0 if self.lengths_unknown else lengths_value(self.lengths)
         self.append_mark(<uint64_t>1 << TOMBSTONE_BIT, mark_time(MARK_LENGTHS, value))
@@ -683,11 +681,11 @@ cdef class Block:
         return 0
 
     def seal(self):
-        """No more appends: release spare memory."""
+        """Release spare memory, because nothing will be appended any more."""
         records_shrink(&self.records)
 
     def skip_to(self, uint64_t seq):
-        """Use up the sequences up to `seq` without a message."""
+        """Skip the sequences up to `seq` without a message."""
         if self.live_msgs == 0:
             self.deleted = SequenceSet()
             self.first_seq = seq + 1
@@ -705,7 +703,7 @@ cdef class Block:
             raise MemoryError
 
     cdef int _pass_deleted(self) noexcept nogil:
-        """Move the first live sequence past the deleted ones in front of it."""
+        """Move the first live sequence past the deleted ones before it."""
         cdef uint64_t first = self.first_seq
         sequences_next_absent(&self.deleted.tree, self.first_seq, &first)
         sequences_delete_below(&self.deleted.tree, first)
@@ -713,14 +711,14 @@ cdef class Block:
         return 0
 
     def start_after(self, uint64_t seq):
-        """An empty block whose first message will be behind `seq`."""
+        """Initialise an empty block whose first message will be after `seq`."""
         self.first_seq = seq + 1
         self.last_seq = seq
 
     # -------------------------------------------------------------- reading and removing
 
     cdef int read(self, uint64_t seq, Record* record) except -1:
-        """The record of a live sequence; 1 if there is none. The block must be loaded."""
+        """Read the record of a live sequence; 1 if there is none. The block must be loaded."""
         cdef int64_t entry = records_find(&self.records, seq)
         cdef uint32_t offset = NO_RECORD if entry < 0 else self.records.offsets[entry]
         cdef const char* start
@@ -746,9 +744,9 @@ cdef class Block:
             return False
 
     cdef int64_t first_time_without(self, uint64_t seq) except? -1:
-        """`first_timestamp` after a live sequence is removed; the block must be loaded.
+        """The `first_timestamp` after a live sequence is removed; the block must be loaded.
 
-        What can fail in a removal fails here, before anything has changed.
+        A removal that can fail fails here, before anything has changed.
         """
         cdef uint64_t following = seq + 1
         cdef uint32_t offset
@@ -783,9 +781,8 @@ cdef class Block:
         return 0
 
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
-        """The first live sequence >= seq that passes; 0 if none.
-
-        Loaded, and the filter prepared.
+        """Find the first live sequence >= seq that passes; 0 if none. The block must be loaded, and
+        the filter prepared.
         """
         cdef RecordIndex* records = &self.records
         cdef uint32_t entry
@@ -795,7 +792,7 @@ cdef class Block:
         return 0
 
     cdef uint64_t count_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
-        """How many live sequences >= seq pass the filter."""
+        """Count the live sequences >= seq that pass the filter."""
         cdef RecordIndex* records = &self.records
         cdef uint32_t entry
         cdef uint64_t total = 0
@@ -805,7 +802,7 @@ cdef class Block:
         return total
 
     cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
-        """The last live sequence <= seq of a subject; 0 if none."""
+        """Find the last live sequence <= seq of a subject; 0 if none."""
         cdef RecordIndex* records = &self.records
         cdef uint32_t entry = records_from(records, seq + 1)
         while entry:
@@ -815,7 +812,7 @@ cdef class Block:
         return 0
 
     cdef void count_subjects(self, SubjectEntry* counts, uint32_t ids) noexcept nogil:
-        """Add what is live to totals and ends by subject id; blocks come in their order."""
+        """Add the live messages to totals and ends by subject id; blocks are passed in order."""
         cdef uint32_t entry
         cdef SubjectEntry* count
         for entry in range(self.records.count):
@@ -830,18 +827,18 @@ cdef class Block:
             count.last_block = self.number
 
     cdef void renumber(self, const uint32_t* new_ids) noexcept nogil:
-        """Subject ids have changed; those of dead records mean nothing."""
+        """Replace the subject ids by new ones; those of dead records are ignored."""
         cdef uint32_t entry
         for entry in range(self.records.count):
             if self.records.offsets[entry] != NO_RECORD:
                 self.records.subject_ids[entry] = new_ids[self.records.subject_ids[entry]]
 
     def lowest_seq(self):
-        """The lowest sequence that it ever held; 0 if it is not known to have held any."""
+        """The lowest sequence that the block ever held; 0 if none is known."""
         return self.lowest
 
     def indexed_between(self, uint64_t low, uint64_t high):
-        """The sequences from `low` to below `high` in its index, dead ones too."""
+        """The sequences from `low` to below `high` in the index, dead ones too."""
         cdef RecordIndex* records = &self.records
         cdef uint32_t entry
         return [records_seq(records, entry)

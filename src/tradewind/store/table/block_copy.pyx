@@ -6,8 +6,8 @@ works on a snapshot.
 
 A compacted copy keeps the live messages, the newest floor mark, and the tombstones of messages
 whose records may still lie, dead, in the file of an older block. Everything else is a gap in the
-sequences, which means the same as a deletion to us and to the official server. If marks proved the
-lengths of all that it keeps, it ends with a mark that proves them again.
+sequences, which means the same as a deletion to both servers. If marks proved the lengths of all
+that it keeps, it ends with a mark that proves them again.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -26,15 +26,15 @@ from tradewind.store.format.sequence_tree cimport SequenceTree, sequences_contai
 ctypedef struct SequenceSpan:
     uint64_t lowest             # no record of the file is below it
     uint64_t last
-    const SequenceTree* gone    # those have no record any more; NULL: nobody knows
+    const SequenceTree* gone    # those have no record any more; NULL: unknown
 
 
 cdef class OlderBlocks:
-    """Where dead records of older blocks may lie; a snapshot, for `compacted_copy`."""
+    """The sequences whose dead records older blocks may hold; a snapshot, for `compacted_copy`."""
 
     cdef SequenceSpan* spans
     cdef size_t count
-    cdef list gone              # keeps the trees alive; nobody changes them
+    cdef list gone              # keeps the trees alive; they never change
 
     def __cinit__(self, list blocks not None):
         """`blocks` are older than the one to be copied; a block without dead records is left out.
@@ -59,7 +59,7 @@ cdef class OlderBlocks:
         free(self.spans)
 
     cdef bint may_hold(self, uint64_t seq) noexcept nogil:
-        """Whether a file of them may have a record of this sequence."""
+        """Whether one of the files may have a record of this sequence."""
         cdef size_t low = 0, high = self.count, middle
         cdef SequenceSpan* span
         while low < high:
@@ -77,13 +77,15 @@ cdef class OlderBlocks:
 
 
 def by_last_sequence(Block block not None):
-    """Blocks hold ranges of sequences that do not overlap; equal ends are ordered by number."""
+    """The order of blocks, whose ranges of sequences do not overlap; equal ends are ordered by
+    number.
+    """
     return block.last_seq, block.number
 
 
 def erased_copy(Block block not None, const unsigned char[::1] plain not None,
                 list sequences not None):
-    """The block with the records of these sequences erased; None if its records are damaged."""
+    """Copy a block with the records of these sequences erased; None if its records are damaged."""
     cdef size_t size = plain.shape[0], position = 0
     cdef bytes copy = PyBytes_FromStringAndSize(<const char*>&plain[0], size)
     cdef char* data = PyBytes_AS_STRING(copy)
@@ -100,7 +102,7 @@ def erased_copy(Block block not None, const unsigned char[::1] plain not None,
 
 
 cdef class _Copy:
-    """A compaction under way."""
+    """A compaction in progress."""
 
     cdef const char* data
     cdef size_t size
@@ -114,7 +116,7 @@ cdef class _Copy:
     cdef bint is_proved             # ... and they are right
 
     cdef size_t newest_floor(self) noexcept nogil:
-        """Where the highest floor mark is; beyond the end if there is none."""
+        """The offset of the highest floor mark; beyond the end if there is none."""
         cdef size_t position = 0, found = self.size
         cdef uint64_t highest = 0, value
         cdef Record record
@@ -130,7 +132,7 @@ cdef class _Copy:
         return found
 
     cdef bint run(self, OlderBlocks older) noexcept nogil:
-        """All of it; false if a record is damaged."""
+        """Copy all needed records; false if a record is damaged."""
         cdef size_t position = 0, next_live = 0, floor = self.newest_floor()
         cdef Record record
         cdef Segment segment
@@ -162,7 +164,8 @@ cdef class _Copy:
 
 def compacted_copy(Block block not None, const unsigned char[::1] plain not None,
                    bytes live not None, OlderBlocks older not None):
-    """The block without what is no longer needed, and how many messages and tombstones are left.
+    """Copy a block without unneeded records; returns also how many messages and tombstones are
+    left.
 
     `live` are the offsets of the live messages as Block.live_offsets returns them. None if the
     records are damaged.
@@ -192,8 +195,8 @@ def compacted_copy(Block block not None, const unsigned char[::1] plain not None
 
 
 def find_sparse(list blocks not None, uint64_t dead_before, uint64_t size_min):
-    """The sealed blocks that are mostly dead, if the tombstones for `dead_before` records in files
-    that are not in the list, and for those in the list, are worth keeping.
+    """The sealed blocks that are mostly dead. Tombstones count as needed for `dead_before` records
+    in files that are not in the list, and for the dead records of those in the list.
     """
     cdef Block block
     cdef uint64_t dead = dead_before

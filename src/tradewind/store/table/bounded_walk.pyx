@@ -1,7 +1,7 @@
 """The next message that passes a filter, looked for only so far.
 
 Owns the walk in steps: a filter that matches nothing would otherwise be compared with every message
-of a stream in one go. Who calls it continues behind what was passed. Unbounded searches are in
+of a stream in one go. The caller continues after the messages passed. Unbounded searches are in
 `message_store`.
 """
 
@@ -11,7 +11,7 @@ from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_
 from tradewind.store.table.subject_index cimport SubjectEntry
 
 cdef enum:
-    # What it costs to turn to a block, and to look at so many messages of it.
+    # The costs of turning to a block, and of examining this many messages of it.
     BLOCK_WORK = 4096
     GROUP_WORK = 256
     # ... and if its index has to be read first.
@@ -20,7 +20,9 @@ cdef enum:
 
 cdef uint64_t first_in(Block block, uint64_t seq, SubjectFilter chosen,
                        Reach* reach) noexcept nogil:
-    """The first live sequence >= seq of a loaded block that passes; 0 if there is none in reach."""
+    """Find the first live sequence >= seq of a loaded block that passes; 0 if there is none in
+    reach.
+    """
     cdef RecordIndex* records = &block.records
     cdef uint32_t entry = records_from(records, seq)
     cdef uint64_t before, spent
@@ -40,7 +42,7 @@ cdef uint64_t first_in(Block block, uint64_t seq, SubjectFilter chosen,
 
 
 cdef Py_ssize_t block_from(MessageStore store, uint64_t seq) except -1:
-    """Blocks ascend."""
+    """Find the first block that reaches a sequence; blocks ascend."""
     cdef Py_ssize_t low = 0, high = len(store.blocks), middle
     while low < high:
         middle = (low + high) // 2
@@ -53,8 +55,8 @@ cdef Py_ssize_t block_from(MessageStore store, uint64_t seq) except -1:
 
 cdef uint64_t next_within(MessageStore store, uint64_t seq, SubjectFilter chosen,
                           Reach* reach) except? 0:
-    """The first live sequence >= seq whose subject passes; 0 if there is none as far as it was
-    looked for: up to `reach.passed`, which is the end of the stream if work is left.
+    """Find the first live sequence >= seq whose subject passes; 0 if there is none in the part
+    examined: up to `reach.passed`, which is the end of the stream if work is left.
     """
     cdef Py_ssize_t index
     cdef Block block
@@ -100,7 +102,7 @@ cdef uint64_t next_within(MessageStore store, uint64_t seq, SubjectFilter chosen
 
 def look_for(MessageStore store not None, SubjectFilter chosen not None, uint64_t seq,
              uint64_t work):
-    """`next_within` for Python callers: (what was found or 0, what was passed, work left)."""
+    """Call `next_within` from Python; returns (sequence or 0, sequence passed, work left)."""
     cdef Reach reach
     reach.work_left = work
     found = next_within(store, seq, chosen, &reach)

@@ -1,10 +1,10 @@
-"""The chain of a tamper-proof stream in memory: the last link, the tree above all, and what no file
-has yet.
+"""The chain of a tamper-proof stream in memory: the last link, the tree above all, and the entries
+that are not in a file yet.
 
 Owns the hashing of entries as they happen, in the order in which they happen, and their records
 (`tradewind.chain.chain_entries` draws them). A store with a chain calls `add` for every message and
 `remove` for every message that goes; neither makes an object. Removals are collected, and become
-entries when the records are written. Files are the business of `folder.stream_chain`.
+entries when the records are written. Files are written by `folder.stream_chain`.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -27,7 +27,7 @@ cdef extern from "<endian.h>" nogil:
 cdef enum:
     MESSAGE_KIND = 1
     REMOVAL_KIND = 2
-    # Of the records and bodies, see `tradewind.chain.chain_entries`.
+    # The layout of records and bodies, see `tradewind.chain.chain_entries`.
     MESSAGE_RECORD = 41
     MESSAGE_HEAD = 54
     OTHER_HEAD = 5
@@ -48,7 +48,7 @@ cdef int compare_ranges(const void* one, const void* other) noexcept nogil:
 
 
 cdef class ChainLinks:
-    """Of one stream. `clock` gives the time of removals in ns."""
+    """The links of one stream. `clock` gives the time of removals in ns."""
 
     def __init__(self, int algorithm, bytes before not None, clock not None,
                  uint64_t segment_entries=1 << 20):
@@ -73,7 +73,9 @@ cdef class ChainLinks:
     cdef int add(self, uint64_t seq, int64_t timestamp, const char* subject,
                  uint32_t subject_size, const char* header, uint32_t header_size,
                  const char* payload, uint32_t payload_size) except -1:
-        """A message is about to be stored. Nothing has changed if there is no memory for it."""
+        """Add the entry of a message that is about to be stored. Without memory nothing is
+        changed.
+        """
         cdef ChainHash hash
         cdef uint8_t head[SHORT_BYTES_MAX + SHORT_SPARE]
         cdef uint8_t* at = head + MESSAGE_HEAD
@@ -114,7 +116,7 @@ cdef class ChainLinks:
         return 0
 
     cpdef int remove(self, uint64_t first, uint64_t last, int reason) except -1:
-        """Messages of these sequences are about to go."""
+        """Note that messages of these sequences are about to be removed."""
         cdef uint64_t* ranges
         if buffer_size(&self._removed):
             if reason != self._reason \
@@ -135,7 +137,7 @@ cdef class ChainLinks:
         return 0
 
     def end_removals(self):
-        """Make an entry of what was removed so far."""
+        """Make an entry of the removals collected so far."""
         cdef size_t count = buffer_size(&self._removed) // RANGE, kept = 0, index
         cdef uint64_t* ranges = <uint64_t*>(self._removed.data + self._removed.begin)
         cdef char body[REMOVAL_HEAD + RANGES_IN_ENTRY_MAX * RANGE]
@@ -164,13 +166,13 @@ cdef class ChainLinks:
         buffer_clear(&self._removed)
 
     def add_other(self, uint8_t kind, bytes body not None):
-        """An entry that is no message; behind all removals so far."""
+        """Add an entry that is not a message, after all removals so far."""
         decode_removal(body)        # refuses what no entry says
         self.end_removals()
         self._other(kind, body, <uint32_t>len(body))
 
     cdef int _begin_entry(self, size_t size) except -1:
-        """Room for the record of the next entry, which may begin a file."""
+        """Reserve room for the record of the next entry, which may begin a file."""
         if buffer_reserve(&self._pending, size) != 0:
             raise MemoryError
         if self.size % self.segment_entries == 0:
@@ -200,7 +202,7 @@ cdef class ChainLinks:
         return 0
 
     cdef void _push(self) noexcept nogil:
-        """The last link is the next leaf of the tree."""
+        """Add the last link to the tree, as its next leaf."""
         cdef uint64_t size = self.size
         cdef uint8_t node[CHAIN_HASH_BYTES]
         memcpy(node, self._link, CHAIN_HASH_BYTES)
@@ -216,7 +218,7 @@ cdef class ChainLinks:
 
     @property
     def link(self):
-        """Of the last entry, or the one before all."""
+        """The link of the last entry, or the one before all."""
         return (<const char*>self._link)[:CHAIN_HASH_BYTES]
 
     @property
@@ -225,22 +227,22 @@ cdef class ChainLinks:
         return (<const char*>self._peaks[0])[:self._depth * CHAIN_HASH_BYTES]
 
     cpdef bint is_waiting(self) noexcept:
-        """Whether there are entries, or removals, that no file has."""
+        """Whether there are entries, or removals, that are not in a file."""
         return buffer_size(&self._pending) > 0 or buffer_size(&self._removed) > 0
 
     @property
     def pending_bytes(self):
-        """Of records that no file has."""
+        """The size of records that are not in a file."""
         return buffer_size(&self._pending)
 
     def write_to(self, BlockFile file not None, uint64_t offset, size_t size):
-        """Put the first `size` of these bytes into a file; they are pending until `taken`."""
+        """Write the first `size` pending bytes into a file; they are pending until `taken`."""
         if size > buffer_size(&self._pending):
             raise ValueError(f"{size} bytes of {buffer_size(&self._pending)} that are pending")
         file.write_from(self._pending.data + self._pending.begin, size, offset)
 
     def taken(self, size_t size):
-        """The first `size` bytes are in a file."""
+        """Drop the first `size` bytes, which are in a file."""
         self._pending.begin += size
         if self._pending.begin == self._pending.end:
             buffer_clear(&self._pending)
@@ -253,7 +255,7 @@ cdef class ChainLinks:
     # -------------------------------------------------------------- at the start
 
     def adopt(self, uint64_t size, bytes link not None, bytes peaks not None, uint64_t last_seq):
-        """Go on behind entries that are in files."""
+        """Continue after entries that are in files."""
         if len(peaks) % CHAIN_HASH_BYTES or len(peaks) > sizeof(self._peaks):
             raise ValueError(f"{len(peaks)} bytes are no list of subtrees")
         if len(link) != CHAIN_HASH_BYTES:
@@ -265,7 +267,7 @@ cdef class ChainLinks:
         self.last_seq = last_seq
 
     def follow(self, bytes link not None, uint64_t seq):
-        """The next entry is in a file: its link, and its sequence if it is a message."""
+        """Add the next entry from a file: its link, and its sequence if it is a message."""
         assert not self.is_waiting(), "files are read before anything is added"
         if len(link) != CHAIN_HASH_BYTES:
             raise ValueError(f"a link of {len(link)} bytes, not {CHAIN_HASH_BYTES}")
@@ -274,7 +276,7 @@ cdef class ChainLinks:
         self._push()
 
     def add_message(self, message not None):
-        """The same as `add`, for a copy of a message."""
+        """Add the entry of a message copy."""
         self.add(message.seq, message.timestamp_ns, message.subject,
                  <uint32_t>len(message.subject), message.header, <uint32_t>len(message.header),
                  message.payload, <uint32_t>len(message.payload))
@@ -320,8 +322,8 @@ def root_of_peaks(int algorithm, bytes peaks not None):
 
 
 def split_records(const uint8_t[::1] data not None, Py_ssize_t offset, Py_ssize_t count):
-    """The links of up to `count` whole records from `offset` on, 32 bytes each, and where they
-    end; -1 for the latter if there is something that is no record.
+    """The links of up to `count` whole records from `offset` on, 32 bytes each, and where they end;
+    -1 for the latter if something is not a record.
     """
     cdef Py_ssize_t end = data.shape[0], size, found = 0
     cdef uint32_t body
@@ -347,10 +349,10 @@ def split_records(const uint8_t[::1] data not None, Py_ssize_t offset, Py_ssize_
 
 
 def find_message(const uint8_t[::1] data not None, Py_ssize_t offset, uint64_t seq):
-    """How many whole records there are from `offset` on before the one of message `seq`, or, if it
-    is not among them, how many there are; whether it is; and where they end.
+    """Find the record of message `seq` from `offset` on: returns how many records precede it, or
+    how many there are if it is missing; whether it was found; and where they end.
 
-    Ends in front of what is no record. Sequence 0 is the first message that there is.
+    Ends before anything that is not a record. Sequence 0 is the first message found.
     """
     cdef Py_ssize_t end = data.shape[0], size, count = 0
     cdef uint32_t body

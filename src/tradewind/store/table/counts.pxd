@@ -1,4 +1,4 @@
-"""How many messages there are; the code and the explanation are in counts.pyx."""
+"""The numbers of messages; the code and the explanation are in counts.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.table.message_store cimport MessageStore
@@ -26,5 +26,5 @@ cdef uint64_t count_from(MessageStore store, SubjectFilter chosen, uint64_t seq)
 # The sequence from which exactly `keep` of those that pass remain.
 cdef uint64_t sequence_that_keeps(
     MessageStore store, SubjectFilter chosen, uint64_t keep) except? 0
-# The first message that was stored at a time or later; behind the last one if there is none.
+# The first message that was stored at a time or later; after the last one if there is none.
 cdef uint64_t sequence_from(MessageStore store, int64_t timestamp_ns) except? 0

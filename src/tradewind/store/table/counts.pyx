@@ -1,4 +1,4 @@
-"""How many messages there are from a sequence on, and where a given number or time begins.
+"""The number of messages from a sequence on, and the place where a given number or time begins.
 
 Owns the counting: ids in memory are counted, from the nearer end, and no message is read except for
 its time. For streams with many blocks it goes in steps (`CountSearch`).
@@ -14,13 +14,13 @@ from tradewind.store.table.subject_index cimport SubjectEntry
 from tradewind.errors import CorruptRecord
 
 cdef enum:
-    # What it costs to turn to a block, and to read its index; see `bounded_walk`.
+    # The costs of turning to a block, and of reading its index; see `bounded_walk`.
     BLOCK_WORK = 4096
     LOAD_WORK = 2_000_000
 
 
 cdef uint64_t count_from(MessageStore store, SubjectFilter chosen, uint64_t seq) except? 0:
-    """Blocks are counted from the nearer end."""
+    """Count the matching messages from a sequence on; blocks are counted from the nearer end."""
     cdef Py_ssize_t low = 0, high = len(store.blocks), middle, index
     cdef Block block
     cdef uint64_t total = 0
@@ -48,12 +48,12 @@ cdef uint64_t count_from(MessageStore store, SubjectFilter chosen, uint64_t seq)
 
 
 cdef class CountSearch:
-    """How many messages from a sequence on pass, counted in steps, from the nearer end. What is
+    """A count of matching messages from a sequence on, in steps, from the nearer end. Messages
     stored or removed between two steps may be counted or not.
     """
 
     cdef int begin(self, MessageStore store, SubjectFilter chosen, uint64_t seq) except -1:
-        """Count from the first step on."""
+        """Prepare the count for its first step."""
         cdef Py_ssize_t low
         self.store = store
         self.chosen = chosen
@@ -76,7 +76,7 @@ cdef class CountSearch:
         return 0
 
     cpdef bint step(self, uint64_t work_max) except -1:
-        """Count until it has cost about `work_max`; returns whether more is left."""
+        """Count for about `work_max`; returns whether more is left."""
         cdef uint64_t before = self.chosen.work
         cdef Py_ssize_t index
         cdef Block block
@@ -127,7 +127,7 @@ cdef uint64_t count_all(MessageStore store, SubjectFilter chosen) except? 0:
 
 cdef uint64_t count_in_block(MessageStore store, Block block, SubjectFilter chosen,
                              uint64_t seq) except? 0:
-    """How many messages of a block from `seq` on pass; the filter is prepared."""
+    """Count the matching messages of a block from `seq` on; the filter must be prepared."""
     cdef SubjectEntry* entry
     if block.live_msgs == 0 or block.last_seq < seq:
         return 0

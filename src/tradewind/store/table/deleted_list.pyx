@@ -18,7 +18,9 @@ cdef enum:
 
 
 cdef class DeletedList:
-    """`collect` until it is false, then `text`; at most `limit` sequences."""
+    """The list of one stream: call `collect` until it is false, then `text`; at most `limit`
+    sequences.
+    """
 
     cdef MessageStore store
     cdef uint64_t next_seq
@@ -38,7 +40,7 @@ cdef class DeletedList:
 
     @property
     def text(self):
-        """The list."""
+        """The list as JSON."""
         cdef size_t size = buffer_size(&self.found)
         return b"[" + (self.found.data + self.found.begin)[:size - 1] + b"]" if size else b"[]"
 
@@ -72,7 +74,7 @@ cdef class DeletedList:
         return self.count == last and last < self.limit
 
     cdef int _add_below(self, uint64_t end, uint64_t last) except -1:
-        """All from the place up to `end`, until there are `last`."""
+        """Add all sequences up to `end`, until there are `last`."""
         cdef char* at
         while self.next_seq < end and self.count < last:
             if buffer_reserve(&self.found, DECIMAL_BYTES_MAX) != 0:

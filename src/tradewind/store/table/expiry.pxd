@@ -1,11 +1,11 @@
-"""What expires when; the code and the explanation are in expiry.pyx."""
+"""Expiry of messages; the code and the explanation are in expiry.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.records cimport Record
 from tradewind.store.format.timing_wheel cimport TimingWheel
 
-# What its header says, in ns: 0 if it says nothing, negative for never.
+# The time to live in its header, in ns: 0 without one, negative for never.
 cdef int64_t ttl_of(const Record* record) except? -2
 
 cdef bint is_too_old(MessageStore store, int64_t now_ns) except -1

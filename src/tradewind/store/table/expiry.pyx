@@ -1,11 +1,11 @@
-"""Which messages of a store have expired: by the age limit of the stream, or their time to live.
+"""The expired messages of a store: by the age limit of the stream, or their time to live.
 
 Owns the decision, never the removal. Both kinds are independent: a message goes by whichever comes
 first. Only `Nats-TTL: never` keeps a message from aging.
 
-Aged messages are searched from the front: none is removed by its age before those in front of it.
-Messages that never expire are skipped once: every live message below `aging_from` is one of them.
-A stamp that is ahead of the clock does not count, see `stamps_ahead`.
+Aged messages are searched from the front: none is removed by its age before all earlier ones.
+Messages that never expire are skipped once: every live message below `aging_from` is one of them. A
+stamp that is ahead of the clock does not count, see `stamps_ahead`.
 
 The header of a message alone determines its time to live: a timer only states when to check. A
 damaged or outdated thw.db therefore never removes a message too early.
@@ -24,14 +24,12 @@ from tradewind.store.format.timing_wheel cimport (
 from tradewind.store.format.message_ttl import parse_ttl_ns
 
 cdef enum:
-    # Timers that had not to be looked at yet; so many are set anew at once.
+    # Timers that are not due yet; this many are set again at once.
     LOOKS_MAX = 10_000
 
 
 cdef int64_t ttl_of(const Record* record) except? -2:
-    """The time to live in the header in ns: 0 if there is none that can be understood, negative for
-    never.
-    """
+    """The time to live in the header in ns: 0 if it is missing or invalid, negative for never."""
     cdef size_t size = 0
     cdef const char* value
     if record.header_size == 0:
@@ -48,7 +46,7 @@ cdef int64_t ttl_of(const Record* record) except? -2:
 # -------------------------------------------------------------- age
 
 cdef uint64_t next_aging(MessageStore store, int64_t now_ns, Record* record) except? 0:
-    """The first message that ages, if it is too old; 0 if not."""
+    """The first message that ages, if it is too old; otherwise 0."""
     cdef SubjectFilter everything = None
     cdef int64_t born_until_ns = later(now_ns, -store.age_max_ns)
     cdef uint64_t seq
@@ -138,7 +136,7 @@ cdef bint has_expired(MessageStore store, uint64_t seq, int64_t now_ns) except -
 
 cdef bint leaves_marker(MessageStore store, uint64_t seq) except -1:
     """Whether an expired message is to be replaced by a marker instead of being removed: it is the
-    only one of its subject, and is not itself such a marker.
+    only one of its subject, and is not a marker itself.
     """
     cdef Record record
     cdef SubjectEntry* entry
@@ -180,7 +178,7 @@ cdef object next_expiry(MessageStore store, int64_t now_ns):
 # -------------------------------------------------------------- timers after a restart
 
 cdef int adopt_timers(MessageStore store, TimingWheel found) except -1:
-    """Those of live messages."""
+    """Adopt the timers of live messages."""
     for seq, expires_ns in found.pending():
         if store.is_live(seq):
             store.timers.add(seq, expires_ns)

@@ -1,8 +1,8 @@
 """The storage of the blocks of a `MessageStore`.
 
 Owns the contract, `BlockKeeper`, and its simplest implementation, memory. The other one is
-`FileStore`. A store decides what is in a block, its keeper what is in a file. A keeper is called
-while the store changes, so it must never store or remove messages.
+`FileStore`. A store decides about the content of a block, its keeper about that of a file. A keeper
+is called while the store changes, so it must never store or remove messages.
 """
 
 from __future__ import annotations
@@ -15,42 +15,46 @@ from tradewind.store.table.block import Block
 
 
 class BlockKeeper(Protocol):
-    """What a store asks, and tells."""
+    """The owner of a store's blocks, which the store calls."""
 
     @property
     def lost(self) -> LostMessages | None:
-        """What could not be read, as far as it was not removed since."""
+        """The unreadable messages that were not removed since."""
 
     def check_writable(self) -> None:
-        """StoreError with the reason if nothing may change; asked while `read_only` is set."""
+        """StoreError with the reason if no changes are possible; called while `read_only` is
+        set.
+        """
 
     def open_block(self, number: int) -> Block:
-        """A new, empty block of that number."""
+        """Create an empty block of that number."""
 
     def block_opened(self) -> None:
-        """The store's last block is that one now."""
+        """Called when the store has a new last block."""
 
     def block_sealed(self, block: Block) -> None:
-        """`block` will no longer be appended to."""
+        """Called when `block` will no longer be appended to."""
 
     def block_sparse(self, block: Block) -> None:
-        """Most of a sealed block is dead; told once."""
+        """Called once when most of a sealed block is dead."""
 
     def blocks_dropped(self, blocks: list[Block]) -> None:
-        """Nothing in them is live; they are out of the store's list already."""
+        """Called when blocks without live messages were removed from the store's list."""
 
     def erase_record(self, block: Block, seq: int, offset: int) -> None:
-        """Overwrite a deleted record that was at an offset of its block."""
+        """Overwrite a deleted record at an offset of its block."""
 
     def block_damaged(self, block: Block) -> None:
-        """`block` does not hold what is known of it: `take_salvaged` what it holds, or raise."""
+        """Called when `block` does not have its known content: call `take_salvaged`, or raise."""
 
     def record_damaged(self, block: Block) -> None:
-        """A record of the last block has changed in its file; it is not given out, or raise."""
+        """Called when a record of the last block has changed in its file: raise, or it is
+        skipped.
+        """
 
 
 class MemoryKeeper:
-    """Blocks that are nowhere else: there is little to do."""
+    """The keeper of blocks that exist only in memory."""
 
     lost: LostMessages | None = None
 
@@ -58,32 +62,32 @@ class MemoryKeeper:
         self._name = name
 
     def check_writable(self) -> None:
-        """Memory always is."""
+        """Do nothing: memory is always writable."""
 
     def open_block(self, number: int) -> Block:
-        """In memory."""
+        """Create a block in memory."""
         return Block(self._name, number)
 
     def block_opened(self) -> None:
-        """Nothing has to be said."""
+        """Do nothing: there is no mark to write."""
 
     def block_sealed(self, block: Block) -> None:
-        """Nothing has to be written."""
+        """Do nothing: there is nothing to write."""
 
     def block_sparse(self, block: Block) -> None:
-        """What is dead takes room until all of a block is."""
+        """Do nothing: dead records use memory until the whole block is dead."""
 
     def blocks_dropped(self, blocks: list[Block]) -> None:
-        """Their memory goes with them."""
+        """Do nothing: the memory is released with the blocks."""
 
     def erase_record(self, block: Block, seq: int, offset: int) -> None:
-        """At once."""
+        """Erase the record at once."""
         block.erase_in_tail(seq, offset)
 
     def block_damaged(self, block: Block) -> None:
-        """Nobody can have done that."""
+        """Raise an error, because blocks in memory cannot be damaged."""
         raise CorruptRecord(block.path, 0, "the records are not those that were stored")
 
     def record_damaged(self, block: Block) -> None:
-        """The same."""
+        """Raise an error, because records in memory cannot be damaged."""
         raise CorruptRecord(block.path, 0, "a record is not what was stored")

@@ -1,4 +1,4 @@
-"""State of a kept record; the explanation is in kept_record.pyx."""
+"""State of a held record; the explanation is in kept_record.pyx."""
 
 from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.records cimport Record

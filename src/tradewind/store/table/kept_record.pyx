@@ -1,8 +1,8 @@
 """A record that stays valid while the store changes.
 
 Owns the one record that is needed beyond the next call of its store: loading a block may release
-another, and an append may move what is not in a file yet. A record in a mapping or in inflated
-bytes is held there; one that may move is copied.
+another, and an append may move records that are not in a file yet. A record in a mapping or in
+inflated bytes is held there; one that may move is copied.
 """
 
 from libc.stddef cimport ptrdiff_t
@@ -14,7 +14,7 @@ cdef enum:
 
 
 cdef class KeptRecord:
-    """One record at a time."""
+    """Holds one record at a time."""
 
     def __cinit__(self):
         buffer_init(&self.moved)
@@ -23,7 +23,7 @@ cdef class KeptRecord:
         buffer_free(&self.moved)
 
     cdef int keep(self, MessageStore store, Record* record) except -1:
-        """Keep what the store's `read` just returned, instead of the previous record."""
+        """Hold the record that the store's `read` just returned, instead of the previous one."""
         cdef ptrdiff_t distance
         self.keeper = store.keeper(record)
         if self.keeper is not None:

@@ -6,7 +6,7 @@ from tradewind.containers.buffer cimport Buffer, buffer_append, buffer_size
 
 
 cdef inline int listed_add(Buffer* ids, uint32_t subject_id) noexcept nogil:
-    """Add one; -1 without memory."""
+    """Add an id; -1 without memory."""
     return buffer_append(ids, <const char*>&subject_id, sizeof(uint32_t))
 
 
@@ -15,7 +15,7 @@ cdef inline uint32_t listed_count(const Buffer* ids) noexcept nogil:
 
 
 cdef inline uint32_t listed_at(const Buffer* ids, uint32_t number) noexcept nogil:
-    """One of them by its place in the list."""
+    """The id at a place in the list."""
     cdef uint32_t subject_id
     memcpy(&subject_id, ids.data + ids.begin + number * sizeof(uint32_t), sizeof(uint32_t))
     return subject_id

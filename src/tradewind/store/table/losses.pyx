@@ -1,7 +1,7 @@
 """Messages that their file no longer holds, while the store continues with all others.
 
 Owns which of the totals and subjects are correct immediately, and which have to wait for a recount.
-What is still good in a damaged block is determined by others (`repair`), and reported by
+The intact content of a damaged block is determined by others (`repair`), and reported by
 `take_salvaged`.
 """
 
@@ -17,7 +17,8 @@ cdef enum:
 
 
 cdef int read_damaged(MessageStore store, Block block, uint64_t seq, Record* record) except -1:
-    """The bytes of a file have changed since they were verified: continue with what is good in it.
+    """Continue with the intact records of a file whose bytes have changed since they were
+    verified.
     """
     if block is store.last:
         if block.has_faulted() and block.read_anew(seq, record):
@@ -37,8 +38,8 @@ cdef int forget_damaged(MessageStore store, Block block, uint64_t seq, bint tomb
 
 
 def suspect_records(MessageStore store not None, Block block not None):
-    """The offsets of records in a file whose lengths are not those that the index knows, with those
-    that were known before; the index is there unless it was dropped. None: there are none.
+    """The offsets of records in a file whose lengths differ from the index, with those known
+    before; None if there are none. The index is needed for that, and may have been dropped.
     """
     cdef Record record
     found = set(block.suspects or ())
@@ -56,7 +57,7 @@ def suspect_records(MessageStore store not None, Block block not None):
 
 
 def take_salvaged(MessageStore store not None, Block block not None, list lost not None):
-    """Continue without these messages of a block; its bytes hold all others.
+    """Continue without the `lost` messages of a block; its bytes hold all others.
 
     The totals are correct immediately; those of the subjects only after a recount, because the
     subjects of the lost messages are unknown.
@@ -87,7 +88,7 @@ def take_salvaged(MessageStore store not None, Block block not None, list lost n
 
 
 cdef int forget_ends(MessageStore store, uint64_t first, uint64_t last) except -1:
-    """No subject may refer to a message between these that is gone."""
+    """Clear references of subjects to missing messages in this range."""
     cdef uint32_t index
     cdef SubjectEntry* entry
     for index in range(store.index.entry_count):
@@ -108,5 +109,5 @@ def count_block(MessageStore store not None, Block block not None):
 
 
 def finish_count(MessageStore store not None):
-    """All blocks are counted; the last one just now."""
+    """Complete the recount after its last block."""
     store.recount.finish(store.index)

@@ -1,4 +1,4 @@
-"""What a store records about what is gone; the code and the explanation are in marks.pyx."""
+"""Records of removals; the code and the explanation are in marks.pyx."""
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.message_store cimport MessageStore

@@ -1,21 +1,22 @@
-"""What a store records in its last block about what is gone, besides the messages themselves.
+"""The records of removals that a store writes into its last block, besides the messages.
 
-Owns which records are written when. Marks are records of our own, with sequence 0, whose time field
-defines their meaning (see records.pxd); the official server skips them. Tombstones are its own.
+Owns which records are written when. Marks are Tradewind's own records, with sequence 0, whose time
+field defines their meaning (see records.pxd); the official server skips them. Tombstones are its
+own.
 
-What limits removed stays removed, although they write nothing while messages come and go
+Messages removed by limits stay removed, although limits write nothing while messages come and go
 - Every removal except one from the front by a limit leaves a tombstone after the record that caused
   it. The latter only move `limit_floor`, and each commit records that (`write_floor`) after all
   that it covers. So everything that a commit promises to be gone is stated in its bytes; it never
   has to follow from the limits, which may have room again by then.
-- What is not committed counts only as far as it arrived in one piece: recovery drops the rest. It
+- Uncommitted bytes count only as far as they arrived in one piece: recovery drops the rest. It
   therefore starts from a state that the store really had, plus messages that a limit had removed
   meanwhile. All of those are older than what was live, of their subject or of all, so the limits,
   applied once more, subjects first, take them before they could take anything that was live.
-- What a start shows is promised immediately, although the limits may have removed messages just
-  then. Until the next commit that follows from the limits once more. So the floor is recorded
-  before anything that could make room: by `apply_limits`, and by `write_last_seq` if a limit took
-  the last message.
+- The messages shown by a start are promised immediately, although the limits may have removed
+  messages just then. Until the next commit that follows from the limits once more. So the floor is
+  recorded before anything that could make room: by `apply_limits`, and by `write_last_seq` if a
+  limit took the last message.
 - A block that goes may take the record with it: the next commit writes it again, and no file is
   removed before that commit is known to be on disk.
 """
@@ -40,7 +41,9 @@ cpdef int write_mark(MessageStore store, uint64_t kind, uint64_t value) except -
 
 
 cpdef int write_lengths(MessageStore store, uint64_t bytes_min=1) except -1:
-    """Prove the lengths of the messages since the last such mark, if they have this many bytes."""
+    """Write a mark for the lengths of the messages since the last one, if they have this many
+    bytes.
+    """
     cdef Block last = store.last
     if last is None or last.unproved < bytes_min or not store.keeps_tombstones \
             or last.patched or last.compressed:
@@ -50,11 +53,12 @@ cpdef int write_lengths(MessageStore store, uint64_t bytes_min=1) except -1:
 
 
 cdef int mark_floor(MessageStore store) except -1:
-    """Write tombstones for what a limit has removed from the front, before another removal.
+    """Write tombstones for messages that a limit has removed from the front, before another
+    removal.
 
-    Our own record of that is the floor; the official server does not know about it, and would let
-    removed messages come back when a removal behind them makes room. Only those that are still in a
-    block with live messages need one.
+    Tradewind's own record of that is the floor; the official server does not know about it, and
+    would let removed messages come back when a later removal makes room. Only those that are still
+    in a block with live messages need one.
     """
     cdef uint64_t seq, low = store.marked_floor
     cdef Block block
@@ -70,9 +74,10 @@ cdef int mark_floor(MessageStore store) except -1:
 
 
 cpdef int write_floor(MessageStore store) except -1:
-    """Record what limits have removed from the front; see the top of this module.
+    """Record the removals by limits from the front; see the top of this module.
 
-    If blocks went, record all that is gone from the front: then their files may go in any order.
+    If blocks were removed, record all removals from the front: then their files may go in any
+    order.
     """
     cdef uint64_t floor = store.limit_floor
     if store.blocks_went:
@@ -87,7 +92,7 @@ cpdef int write_floor(MessageStore store) except -1:
 
 
 def mark_limit_floor(MessageStore store not None):
-    """Record on disk what a limit has removed, and all lengths, before the store is closed."""
+    """Record on disk the removals by limits, and all lengths, before the store is closed."""
     if store.blocks:
         mark_floor(store)
         write_floor(store)
@@ -95,14 +100,14 @@ def mark_limit_floor(MessageStore store not None):
 
 
 cdef int write_tombstone(MessageStore store, uint64_t seq) except -1:
-    """Record that a message, already removed, is gone."""
+    """Write a tombstone for a message that was already removed."""
     store.prepare_room(RECORD_MIN, store.last_seq)
     store.last.append_mark(seq | TOMBSTONE, store.last_timestamp)
     return 0
 
 
 cdef int write_last_seq(MessageStore store) except -1:
-    """Before a block goes: the last one must record how far the sequences have come."""
+    """Record the last sequence in the last block; called before a block is removed."""
     cdef Record record
     if not store.keeps_tombstones or store.last_seq == 0 \
             or store.written_last_seq == store.last_seq \
@@ -121,14 +126,14 @@ cdef int write_last_seq(MessageStore store) except -1:
 
 
 def repeat_last(MessageStore store not None):
-    """Let the last block record how far the sequences have come, whatever was recorded before."""
+    """Record the last sequence in the last block again."""
     store.written_last_seq = 0
     write_last_seq(store)
 
 
 def write_again(MessageStore store not None, list removed not None):
-    """Record again what only damaged bytes may have stated: that these messages are gone, how far
-    limits have come, and the sequences.
+    """Repeat records that only damaged bytes may have held: tombstones of these messages, the floor
+    of limits, and the last sequence.
     """
     for seq in removed:
         if seq >= store.limit_floor and not store.is_live(seq):

@@ -12,7 +12,7 @@ from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter, Su
 
 cdef class MessageStore:
     cdef readonly str name
-    cdef public StoreListener listener      # told of every removal; None: nobody
+    cdef public StoreListener listener      # notified of every removal; or None
     cdef readonly list blocks               # in order; the last one takes the appends
     cdef readonly Block last
     cdef Block recent                       # one of `blocks`, the last that was read, or None
@@ -54,7 +54,7 @@ cdef class MessageStore:
     cdef uint64_t marked_floor              # ... and have tombstones where the block stays
     cdef uint64_t written_last_seq             # last_seq has a tombstone ...
     cdef uint32_t written_last_block           # ... in this block, or is live
-    # What limits have left to do, see overdue.pyx.
+    # The pending work of limits, see overdue.pyx.
     cdef bint trims                         # subjects may be above their limit ...
     cdef bint trims_messages                # ... and one is: messages are walked through
     cdef uint32_t trim_id                   # subjects below it were looked at ...
@@ -70,7 +70,7 @@ cdef class MessageStore:
     cdef Block reading                      # where the last message was read ...
     cdef uint64_t reads_in_row              # ... and so many before it
     cdef uint64_t reads_elsewhere           # blocks of which only a few were read
-    cdef public ChainLinks chain            # told of all that comes and goes; None: no chain
+    cdef public ChainLinks chain            # notified of all messages stored and removed; or None
     cdef int removing                       # why messages go just now, as a chain says it
 
     cdef Block block_of(self, uint64_t seq)

@@ -1,10 +1,10 @@
 """The messages of one stream: sequences, subjects, limits, removal.
 
-The same code for files and for memory. Owns the blocks, the subject index and the totals. What a
-block lies in, and when it reaches the disk, is the business of its keeper (`keeper.BlockKeeper`).
-This module appends, finds and removes one message; what concerns many is in modules of functions on
-a store: `newest`, `counts`, `purging`, `expiry`, `overdue`, `losses`. What is said on disk of all
-that is gone is in `marks`.
+The same code for files and for memory. Owns the blocks, the subject index and the totals. Where a
+block is stored, and when it reaches the disk, is decided by its keeper (`keeper.BlockKeeper`). This
+module appends, finds and removes one message; operations on many are in modules of functions on a
+store: `newest`, `counts`, `purging`, `expiry`, `overdue`, `losses`. The records of removals on disk
+are in `marks`.
 
 Invariants, checked by `verify()` and by every model test
 - msgs and bytes are the sums over the blocks; each subject's total counts its live messages;
@@ -48,7 +48,7 @@ from tradewind.store.table.keeper import MemoryKeeper
 
 cdef enum:
     # A larger gap in the sequences starts a new block instead of filling an index, and so does a
-    # message that is this far behind the first one of its block: gaps are bits there.
+    # message that is this far after the first one of its block: gaps are bits there.
     GAP_ROLL_MIN = 65536
     SPAN_ROLL_MIN = 4194304
     EVICTION_CHECK_LOADS = 8
@@ -59,7 +59,7 @@ cdef enum:
     # A block that is smaller, in a store with more, takes stamps in any order.
     RUN_BYTES_MIN = 65536
     RUN_BLOCKS_MAX = 1024
-    # So many subjects are freed in one step.
+    # This many subjects are freed in one step.
     FREED_PER_STEP = 65536
     # Why messages go, as in `tradewind.chain.chain_entries`.
     REASON_DELETED = 1
@@ -74,7 +74,7 @@ TIME_MIN, TIME_MAX = -2**63, 2**63 - 1
 
 
 cdef class MessageStore:
-    """A stream's messages: in memory, unless a keeper has their blocks elsewhere."""
+    """The messages of a stream: in memory, unless a keeper has their blocks elsewhere."""
 
     def __init__(self, str name not None, limits=None, uint64_t block_bytes_max=8 * 1024 * 1024,
                  uint64_t index_bytes_max=256 * 1024 * 1024, seed=None, keeper=None):
@@ -97,7 +97,7 @@ cdef class MessageStore:
         """Set new limits; `apply_limits` removes what exceeds them."""
         cdef bint had_ttl = self.message_ttl
         if self.keeps_tombstones:
-            # What the old limits removed must not come back under wider ones.
+            # Messages removed by the old limits must not come back under wider ones.
             write_floor(self)
         self.limits = limits
         self.msgs_max = limits.msgs_max
@@ -115,11 +115,11 @@ cdef class MessageStore:
     # -------------------------------------------------------------- blocks
 
     def add_block(self, uint64_t least=1):
-        """Seal the last block and start the next one; its number is at least this."""
+        """Seal the last block and start the next one; `least` is the lowest number for it."""
         cdef Block fresh, previous = self.last
         number = least if self.last is None else max(least, <uint64_t>self.last.number + 1)
         if number > BLOCK_NUMBER_MAX:
-            raise StoreError(f"stream {self.name!r}: there is no block behind {BLOCK_NUMBER_MAX}")
+            raise StoreError(f"stream {self.name!r}: there is no block after {BLOCK_NUMBER_MAX}")
         if not self.recount.is_under_way() and self.index.needs_renumbering():
             renumber_subjects(self.index, self.blocks)
         if previous is not None:
@@ -136,7 +136,7 @@ cdef class MessageStore:
         fresh.used = self.uses
         self.block_keeper.block_opened()
         if previous is not None and self.keeps_tombstones:
-            # Whether the block before arrived whole can be told by this after a crash.
+            # After a crash this reveals whether the block before arrived whole.
             write_mark(self, MARK_PREVIOUS, (<uint64_t>previous.number << 32) | previous.size)
         if previous is not None and previous.live_msgs == 0:
             self.drop_if_empty(previous)
@@ -167,7 +167,7 @@ cdef class MessageStore:
         return block
 
     cpdef bint is_live(self, uint64_t seq) except -1:
-        """Whether there is a message of this sequence, without loading a block."""
+        """Whether a sequence has a live message, without loading a block."""
         cdef Block block
         if seq < self.first_seq or seq > self.last_seq:
             return False
@@ -176,7 +176,7 @@ cdef class MessageStore:
             and not sequences_contains(&block.deleted.tree, seq)
 
     cpdef int load_index(self, Block block) except -1:
-        """Load the block's index into memory; others are dropped if that is too much."""
+        """Load the block's index into memory; drops others if they use too much."""
         self.uses += 1
         block.used = self.uses
         if block.is_loaded():
@@ -208,11 +208,11 @@ cdef class MessageStore:
         self.index.reset()
 
     def forget_pages(self):
-        """Release the pages read of all files, which would count as our memory."""
+        """Release the pages read from all files, which would count as memory of the process."""
         forget_pages(self.blocks)
 
     def free_steps(self):
-        """Give back the memory of all subjects, in steps: whoever still reads finds nothing."""
+        """Release the memory of all subjects, in steps: readers find nothing from then on."""
         self.msgs = self.bytes = 0
         self.first_seq = self.last_seq + 1
         self.index.reset()
@@ -220,7 +220,7 @@ cdef class MessageStore:
             yield
 
     cpdef int drop_block(self, Block block) except -1:
-        """Drop a block that is no longer needed, but not what it alone may have recorded."""
+        """Drop an unneeded block, but preserve facts that only it may have recorded."""
         write_last_seq(self)
         self.written_floor = 0
         self.blocks_went = True
@@ -328,16 +328,16 @@ cdef class MessageStore:
         return seq
 
     cdef int _prove_lengths(self) except -1:
-        """Write a mark among messages, for which a unit did not reserve any room."""
+        """Write a mark among messages, for which a unit has not reserved any room."""
         self.last.append_lengths()
         if self.unit_end:
             self.unit_end += RECORD_MIN
         return 0
 
     cpdef int begin_run(self, int64_t timestamp) except -1:
-        """A message follows that is older than the last one: if the clock was wrong before, or is
-        now, a new block begins, so that the stamps of a block rise, and what index.db says of them
-        is all that there is to know. Not within a unit, nor for very many small blocks.
+        """Begin a new block for a message older than the last one, if the clock was or is wrong:
+        the stamps of a block must ascend, and index.db records only their ends. Not within a unit,
+        nor for very many small blocks.
         """
         if self.last is not None and self.last.records.count and self.unit_end == 0 \
                 and later(timestamp, CLOCK_SLACK_NS) < self.last_timestamp \
@@ -346,7 +346,7 @@ cdef class MessageStore:
         return 0
 
     cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1:
-        """Ensure a last block that takes `size` more bytes for sequence `seq`."""
+        """Ensure a last block that has room for `size` more bytes at sequence `seq`."""
         if self.last is None:
             self.add_block()
         elif self.last.compressed \
@@ -362,8 +362,8 @@ cdef class MessageStore:
     def begin_unit(self, uint64_t size, uint64_t count):
         """Put the next `count` messages into one block, which may grow by `size` bytes for it.
 
-        A mark in front of them states so. A write that is cut off leaves the beginning of a block,
-        never its end alone.
+        A mark before them states so. A write that is cut off leaves the beginning of a block, never
+        its end alone.
         """
         size += RECORD_MIN
         self.prepare_room(size, self.last_seq + 1)
@@ -375,9 +375,7 @@ cdef class MessageStore:
             write_mark(self, MARK_UNIT, count)
 
     def end_unit(self):
-        """Return to the ordinary block size. If not all messages were stored, what follows is no
-        part of the unit.
-        """
+        """Return to the ordinary block size; after a failure, close the unit with a mark."""
         if self.unit_end and self.keeps_tombstones and self.last_seq < self.unit_last_seq:
             write_mark(self, MARK_UNIT, 0)
         self.unit_end = 0
@@ -390,15 +388,15 @@ cdef class MessageStore:
             f"a record of {size} bytes cannot be stored; at most {self.record_max()} are possible")
 
     cdef uint32_t record_max(self) noexcept:
-        """No record is larger."""
+        """The size of the largest possible record."""
         return RECORD_MAX if self.keeps_tombstones else MEMORY_RECORD_MAX
 
     def _refuse_sequence(self, uint64_t seq):
-        """It cannot be stored in a file, where it would be read back as something else."""
+        """StoreError for a sequence that would be read back from a file as something else."""
         raise StoreError(f"sequence {seq} cannot be stored; the highest one is {SEQUENCE_MAX}")
 
     def skip(self, uint64_t through, int64_t timestamp):
-        """Use up all sequences up to `through` without messages."""
+        """Skip all sequences up to `through` without messages."""
         if self.read_only:
             self.block_keeper.check_writable()
         if through <= self.last_seq:
@@ -416,13 +414,13 @@ cdef class MessageStore:
 
     cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
                               uint64_t payload_size) noexcept nogil:
-        """What a message counts in `bytes`: its record; in memory as the official server counts."""
+        """The size of a message in `bytes`: its record; in memory as the official server counts."""
         if self.keeps_tombstones:
             return record_size(subject_size, header_size, payload_size)
         return MEMORY_OVERHEAD + subject_size + header_size + payload_size
 
     def counted_size(self, message):
-        """What a message counts in `bytes`."""
+        """The size of a message in `bytes`."""
         return self.stored_size(len(message.subject), len(message.header), len(message.payload))
 
     def _size_of(self, uint64_t seq):
@@ -434,9 +432,9 @@ cdef class MessageStore:
     def check_room(self, bytes subject not None, uint64_t header_size, uint64_t payload_size,
                    bint per_subject=False, uint64_t more_msgs=0, uint64_t more_bytes=0,
                    uint64_t more_of_subject=0):
-        """With discard new: DiscardedError if this message does not fit, with the official text.
+        """With discard new: DiscardedError with the official text if this message does not fit.
 
-        `more` bytes come before it.
+        `more_bytes` precede it.
         """
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
         cdef uint64_t total = (entry.total if entry != NULL else 0) + more_of_subject
@@ -455,10 +453,10 @@ cdef class MessageStore:
     # -------------------------------------------------------------- look-up
 
     cdef int read(self, uint64_t seq, Record* record) except -1:
-        """The record of a live sequence; 1 if there is none. Valid until the store changes or loads
-        a block: whoever needs it longer has to hold its `keeper`, or a copy.
+        """Read the record of a live sequence; 1 if there is none. Valid until the store changes or
+        loads a block: code that needs it longer has to hold its `keeper`, or a copy.
 
-        What lies in a file is verified every time: the system may read it again from the disk at
+        Bytes from a file are verified every time: the system may read them again from the disk at
         any time, long after the index of the block was built.
         """
         cdef Block block
@@ -483,7 +481,7 @@ cdef class MessageStore:
         return 0
 
     cdef object keeper(self, const Record* record):
-        """While this is held, what `read` just returned stays there. None: it may move."""
+        """The object that keeps the result of `read` in place while held. None: it may move."""
         cdef Block block = self.reading
         if block.mapped_data <= record.start < block.mapped_data + block.mapped_size:
             return block.mapped
@@ -533,7 +531,7 @@ cdef class MessageStore:
         return entry.last_seq or find_end(self, entry, True)
 
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0:
-        """The lowest one."""
+        """The lowest live sequence of a subject; 0 if all its messages are lost."""
         return entry.first_seq or find_end(self, entry, False)
 
     cdef int64_t first_timestamp(self) except? -1:
@@ -567,9 +565,7 @@ cdef class MessageStore:
             else SubjectFilter(self.index, patterns)
 
     def next_message(self, patterns, uint64_t seq):
-        """The first message at or after `seq` that passes (patterns, or a filter); NotFoundError at
-        the end.
-        """
+        """The first message at or after `seq` that passes; NotFoundError at the end."""
         cdef SubjectFilter chosen = self.filter(patterns)
         cdef uint64_t found = self.next_matching(seq, chosen)
         if found == 0:
@@ -608,7 +604,7 @@ cdef class MessageStore:
         return search.sequences()
 
     def search_last(self, patterns, uint64_t up_to=0):
-        """The same as a search in steps."""
+        """The newest sequence of every matching subject, as a search in steps."""
         cdef LastSearch search = LastSearch()
         up_to = up_to or self.last_seq
         search.begin(self, self.filter(patterns), up_to, up_to, <size_t>-1, False)
@@ -620,7 +616,7 @@ cdef class MessageStore:
 
     def find_lasts(self, uint64_t step=0xFFFFFFFFFFFFFFFF):
         """Find the last messages of all subjects if many are unknown, as after a start; yields
-        after about `step` messages each time how many are left.
+        after about `step` messages how many are left.
         """
         return find_unknown(self, step)
 
@@ -651,7 +647,7 @@ cdef class MessageStore:
         return SubjectState(entry.total, first_seq, last_seq)
 
     def count_matching(self, patterns, uint64_t seq=0):
-        """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
+        """Count the matching live messages from `seq` on; uses ids in memory, reads no message."""
         return count_from(self, self.filter(patterns), seq)
 
     def sequence_at(self, timestamp_ns):
@@ -686,7 +682,7 @@ cdef class MessageStore:
 
     @property
     def state(self):
-        """The totals now."""
+        """The present totals."""
         deleted = self.last_seq - self.first_seq + 1 - self.msgs if self.msgs else 0
         return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(),
                           self.last_seq, self.last_timestamp, self.index.live_count, deleted,
@@ -694,7 +690,7 @@ cdef class MessageStore:
 
     @property
     def lost(self):
-        """What could not be read, as far as it was not removed since."""
+        """The unreadable messages that were not removed since."""
         return self.block_keeper.lost
 
     # -------------------------------------------------------------- removal
@@ -721,7 +717,7 @@ cdef class MessageStore:
         except CorruptRecord:
             return forget_damaged(self, block, seq, tombstone)
         if tombstone and self.keeps_tombstones:
-            # Whatever can fail comes first: memory and disk must agree about this message.
+            # Calls that can fail come first: memory and disk must agree about this message.
             mark_floor(self)
             self.prepare_room(RECORD_MIN, self.last_seq)
             self.load_index(block)
@@ -771,15 +767,15 @@ cdef class MessageStore:
         return 0
 
     cdef void forget_times(self, uint64_t seq) noexcept:
-        """A message is gone: remove it from the timers and schedules."""
+        """Remove a removed message from the timers and schedules."""
         if self.timers.table.count:
             timers_forget(&self.timers.table, seq)
         if self.schedules.table.count:
             timers_forget(&self.schedules.table, seq)
 
     def remove(self, uint64_t seq, *, erase=False, int reason=REASON_DELETED):
-        """Delete a message, with `erase` also its bytes; false if it is not there. `reason` is for
-        a chain (`tradewind.chain.chain_entries`).
+        """Delete a message, with `erase` also its bytes; false if there is none. `reason` is for a
+        chain (`tradewind.chain.chain_entries`).
         """
         cdef Block block = self.block_of(seq)
         cdef uint32_t offset = 0
@@ -799,16 +795,18 @@ cdef class MessageStore:
         return True
 
     def purge(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0):
-        """Delete what matches, below a sequence, or all but the newest `keep`; returns how many."""
+        """Delete matching messages, below a sequence, or all but the newest `keep`; returns how
+        many.
+        """
         return sum(self.purge_steps(pattern, below=below, keep=keep))
 
     def purge_steps(self, patterns=b"", *, uint64_t below=0, uint64_t keep=0,
                     uint64_t step=0xFFFFFFFFFFFFFFFF, uint64_t work=0xFFFFFFFFFFFFFFFF):
-        """The same, at most `step` messages at a time; yields how many after each. Instead of a
-        pattern, it takes a filter.
+        """Purge at most `step` messages at a time; yields the number after each step. Accepts a
+        filter instead of a pattern.
 
-        Looking for them costs about `work` nanoseconds in one step. The store may change between
-        two steps; what is stored there stays.
+        A step searches for about `work` nanoseconds. The store may change between two steps;
+        messages stored there stay.
         """
         cdef uint64_t before = self.msgs, last = self.last_seq, seq = 0
         cdef SubjectFilter chosen = self.filter(
@@ -877,10 +875,11 @@ cdef class MessageStore:
     # -------------------------------------------------------------- limits and times
 
     def apply_limits(self, int64_t now_ns, expired=None):
-        """Bring the store under its limits; returns how many messages went. `expired`: see
+        """Bring the store under its limits; returns how many messages were removed. `expired`: see
         `expire`.
 
-        Subjects first, as while running: cutting the front first would take messages that fit.
+        Subjects come first, as while running: cutting the front first would remove messages that
+        fit.
         """
         cdef uint64_t before = self.msgs
         if self.read_only:
@@ -892,11 +891,11 @@ cdef class MessageStore:
         return before - self.msgs
 
     def begin_limits(self):
-        """The same in steps, except for what expires: call `limit_step` until it returns false."""
+        """Apply the limits in steps, except expiry: call `limit_step` until it returns false."""
         begin_limits(self)
 
     def begin_trimming(self):
-        """Likewise in steps: only the limit of messages per subject."""
+        """Apply only the limit of messages per subject, in steps."""
         begin_trimming(self)
 
     @property
@@ -905,8 +904,8 @@ cdef class MessageStore:
         return is_overdue(self)
 
     def limit_step(self, uint64_t budget=0xFFFFFFFFFFFFFFFF):
-        """Continue with what limits have left to remove; returns whether there is more. `budget` is
-        roughly a number of messages.
+        """Continue the removals by limits; returns whether there are more. `budget` is roughly a
+        number of messages.
         """
         cdef uint64_t before
         cdef bint is_done
@@ -920,10 +919,10 @@ cdef class MessageStore:
         return not is_done
 
     def expire(self, int64_t now_ns, *, uint64_t limit=0, expired=None):
-        """Delete what is older than the age limit or its own time to live; returns how many.
+        """Delete messages older than the age limit or their own time to live; returns how many.
 
-        At most `limit` if it is not 0. `expired` is called for each after it is gone, and must not
-        change the store. Ends in front of a message that needs a marker (`next_to_mark`).
+        At most `limit` if it is not 0. `expired` is called for each after its removal, and must not
+        change the store. Ends before a message that needs a marker (`next_to_mark`).
         """
         cdef uint64_t count = 0
         cdef uint64_t seq
@@ -934,7 +933,7 @@ cdef class MessageStore:
             if seq == 0 or leaves_marker(self, seq):
                 break
             message = None if expired is None else self.get(seq)
-            # What a time to live removes does not follow from the limits, nor does a gap.
+            # Removals by a time to live do not follow from the limits, nor do gaps.
             self.forget_message(seq, seq != self.first_seq or not is_too_old(self, now_ns))
             count += 1
             if expired is not None:
@@ -954,26 +953,26 @@ cdef class MessageStore:
         return aging_at(self, from_seq, now_ns)
 
     def timed_out(self, int64_t now_ns):
-        """A message whose own time to live is over; 0 if there is none. It is the same one until it
-        is gone or put off.
+        """A message whose own time to live has passed; 0 if there is none. The result stays the
+        same until it is removed or put off.
         """
         return 0 if self.read_only else next_timed_out(self, now_ns)
 
     def put_off(self, uint64_t seq, int64_t until_ns):
-        """Look at a message whose time to live is over not before a time: somebody needs it."""
+        """Postpone the check of an expired message, because it is still needed."""
         if timers_add(&self.timers.table, seq, until_ns) != 0:
             raise MemoryError
 
     def has_expired(self, uint64_t seq, int64_t now_ns):
-        """Whether a message is there and its time is over."""
+        """Whether a message exists and has expired."""
         return has_expired(self, seq, now_ns)
 
     def leaves_marker(self, uint64_t seq):
-        """Whether a message that has expired is to be replaced by a marker."""
+        """Whether an expired message is to be replaced by a marker."""
         return leaves_marker(self, seq)
 
     def spare(self, uint64_t seq):
-        """Keep a message whose time to live is over; returns whether it had one."""
+        """Stop the timer of a message whose time to live has passed; returns whether it had one."""
         return timers_forget(&self.timers.table, seq)
 
     def next_expiry_ns(self, int64_t now_ns=TIME_MAX):
@@ -981,7 +980,7 @@ cdef class MessageStore:
         return None if self.read_only else next_expiry(self, now_ns)
 
     def adopt_timers(self, TimingWheel found not None, uint64_t stamp):
-        """Timers from before a restart, complete for all sequences below `stamp`."""
+        """Adopt timers from before a restart, complete for all sequences below `stamp`."""
         adopt_timers(self, found)
         start_timers(self, stamp)
 
@@ -993,7 +992,7 @@ cdef class MessageStore:
         assert all(self.is_live(seq) for seq, _ in self.timers.pending())
 
     def load_all(self):
-        """Load the index of every block into memory, whatever it costs; for `verify`."""
+        """Load the index of every block into memory, without a limit; for `verify`."""
         for block in self.blocks:
             self.load_index(block)
             yield block

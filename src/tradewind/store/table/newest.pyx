@@ -5,8 +5,8 @@ sequence may need an older one, and then the blocks are walked back, once for al
 
 A search goes in steps, because its cost depends on the number of subjects, patterns and messages.
 The store may change between two of them. A subject that has got a newer message meanwhile is found
-with its older one; if that is gone, with one up to `at_most`, which the caller may raise. Subjects
-that are new are not looked at. If the subjects are numbered anew, the search begins again.
+with its older one; if that is gone, with one up to `at_most`, which the caller may raise. New
+subjects are ignored. If the subjects are renumbered, the search begins again.
 """
 
 from array import array
@@ -21,17 +21,18 @@ from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_
 from tradewind.store.table.subject_ends cimport note_lasts, unknown_lasts
 
 cdef enum:
-    # So many messages are looked at for the newest of a pattern before its subjects are.
+    # This many messages are searched for the newest of a pattern before its subjects are.
     LOOK_BACK_MAX = 65536
-    # What it costs to turn to a block, to read its index, to find the end of a subject in blocks,
-    # and to ask a subject; the unit is about a nanosecond, as with `SubjectFilter.work`.
+    # The costs of turning to a block, of reading its index, of finding the end of a subject in
+    # blocks, and of examining a subject; the unit is about a nanosecond, as with
+    # `SubjectFilter.work`.
     BLOCK_WORK = 4096
     LOAD_WORK = 2_000_000
     END_WORK = 65536
     SUBJECT_WORK = 8
     # More than this are sorted only when they are asked for.
     SORTED_MAX = 10_000
-    # So many last messages of subjects are looked for one by one.
+    # This many last messages of subjects are searched for one by one.
     FEW_UNKNOWN = 64
     LASTS_TRIES = 3
     # For `wanted`.
@@ -48,7 +49,7 @@ cdef int compare_sequences(const void* one, const void* other) noexcept nogil:
 
 cdef uint64_t last_accepted_in(Block block, uint64_t seq, SubjectFilter chosen,
                                uint64_t* steps) noexcept nogil:
-    """The last live sequence <= seq of a loaded block that passes; 0 if there is none, or if
+    """Find the last live sequence <= seq of a loaded block that passes; 0 if there is none, or if
     `steps` are used up before.
     """
     cdef RecordIndex* records = &block.records
@@ -95,8 +96,8 @@ cdef object find_unknown(MessageStore store, uint64_t step):
 
 
 def _find_unknown(MessageStore store not None, uint64_t step):
-    """One walk back through the blocks. If a change of the store invalidates what was passed, it
-    begins again, and finally completes in one go.
+    """Walk back through the blocks once. If a change of the store invalidates the part already
+    passed, it begins again, and finally completes in one go.
     """
     cdef uint64_t lost = store.lasts_lost, left = step
     cdef uint32_t number = 0xFFFFFFFF, unknown = 0, place = 0, tries = LASTS_TRIES
@@ -128,7 +129,7 @@ def _find_unknown(MessageStore store not None, uint64_t step):
 
 
 cdef class LastSearch:
-    """The newest message of every subject that passes, or the newest of them all."""
+    """A search for the newest message of every subject that passes, or the newest of them all."""
 
     def __cinit__(self):
         buffer_init(&self.found)
@@ -142,7 +143,7 @@ cdef class LastSearch:
 
     cdef int begin(self, MessageStore store, SubjectFilter chosen, uint64_t up_to, uint64_t at_most,
                    size_t count_max, bint only_newest) except -1:
-        """Search from the first step on."""
+        """Prepare the search for its first step."""
         self.store = store
         self.chosen = chosen
         self.up_to = up_to
@@ -168,21 +169,21 @@ cdef class LastSearch:
         return 0
 
     cdef size_t count(self) noexcept nogil:
-        """Messages found so far."""
+        """The number of messages found so far."""
         return buffer_size(&self.found) // sizeof(LastFound)
 
     cdef uint64_t newest(self) noexcept nogil:
-        """The newest of those found, once the search is over; 0: there is none."""
+        """The newest message found, once the search is over; 0: there is none."""
         cdef size_t count = self.count()
         return self.first()[count - 1].seq if count else 0
 
     cdef LastFound* first(self) noexcept nogil:
-        """The oldest of those found, once the search is over; the others follow."""
+        """The oldest message found, once the search is over; the others follow."""
         return <LastFound*>(self.found.data + self.found.begin)
 
     cdef int replace_gone(self) except -1:
-        """What was removed between two steps gives way to a newer message of its subject, if there
-        is one up to `at_most`.
+        """Replace messages that were removed between two steps by newer ones of their subject, if
+        there is one up to `at_most`.
         """
         cdef SubjectEntry* entry
         cdef LastFound* found
@@ -204,7 +205,7 @@ cdef class LastSearch:
         return 0
 
     cpdef bint step(self, uint64_t work_max) except -1:
-        """Search until it has cost about `work_max`; returns whether more is left."""
+        """Search for about `work_max`; returns whether more is left."""
         self.work = 0
         self.steps += 1
         if self.phase != SEARCH_OVER and self.epoch != self.store.index.epoch:
@@ -216,7 +217,9 @@ cdef class LastSearch:
         return False
 
     def sequences(self):
-        """What was found, ascending, as 8 bytes each. A worker may call it, if it is much."""
+        """The sequences found, ascending, as 8 bytes each. A worker may call it, if they are
+        many.
+        """
         found = array("Q")
         cdef uint64_t[::1] sequences
         cdef size_t index
@@ -229,7 +232,7 @@ cdef class LastSearch:
         return found
 
     cdef int _advance(self, uint64_t work_max) except -1:
-        """Do a part of what the phase is for, within what is left of the step."""
+        """Do a part of the present phase, within the rest of the step."""
         if self.phase == SEARCH_NEWEST:
             return self._look_back()
         if self.phase == SEARCH_PATTERNS:
@@ -249,9 +252,9 @@ cdef class LastSearch:
     # -------------------------------------------------------------- the newest of a pattern
 
     cdef int _look_back(self) except -1:
-        """A pattern that matches many subjects is found quickly among the newest messages. For one
-        that matches few, the subjects are asked instead, so that the stream is not walked as a
-        whole.
+        """Search among the newest messages, where a pattern that matches many subjects is found
+        quickly. For one that matches few, the subjects are examined instead, so that the stream is
+        not walked as a whole.
         """
         cdef MessageStore store = self.store
         cdef Block block
@@ -283,7 +286,7 @@ cdef class LastSearch:
     # -------------------------------------------------------------- subjects
 
     cdef int _list_few(self) except -1:
-        """Find the subjects that pass without asking the others, if they are few."""
+        """Find the matching subjects without examining the others, if they are few."""
         if self.literals is None:
             buffer_clear(&self.listed)
             self.is_listed = self.chosen.passing(&self.listed)
@@ -323,7 +326,7 @@ cdef class LastSearch:
         return self._end_subjects()
 
     cdef int _ask(self, SubjectEntry* entry) except -1:
-        """Take the newest message of a subject, or remember which one is wanted."""
+        """Take the newest message of a subject, or note which one is wanted."""
         cdef uint64_t seq
         if self.only_newest and 0 < entry.last_seq <= self.newest():
             return 0
@@ -365,7 +368,7 @@ cdef class LastSearch:
         return 0
 
     cdef int _end_subjects(self) except -1:
-        """All were asked: look for older messages, if some are wanted."""
+        """Continue with older messages, if some are wanted, after all subjects were examined."""
         self.block_number = 0xFFFFFFFF
         self.phase = SEARCH_OLDER if self.phase == SEARCH_SUBJECTS else SEARCH_LATER_OLDER
         if self.older_count == 0:
@@ -373,7 +376,7 @@ cdef class LastSearch:
         return 0
 
     cdef int _ask_later(self, uint64_t work_max) except -1:
-        """Subjects without a message up to `up_to`: the newest up to `at_most` is taken."""
+        """Take the newest message up to `at_most` for subjects without one up to `up_to`."""
         cdef SubjectEntry* entry
         cdef uint64_t seq
         while self.position < self.ids:
@@ -395,7 +398,7 @@ cdef class LastSearch:
     # -------------------------------------------------------------- blocks
 
     cdef int _walk_block(self, uint64_t limit) except -1:
-        """Walk back through one more block, for all of these subjects."""
+        """Walk back through one more block, for all wanted subjects."""
         cdef Block block = self.store._block_before(self.block_number)
         cdef uint32_t entry, subject_id
         if block is None or block.number < self.first_block \
@@ -426,7 +429,7 @@ cdef class LastSearch:
         return 0
 
     cdef int _end_walk(self) except -1:
-        """What is left has no message up to the limit."""
+        """End the walk: the remaining subjects have no message up to the limit."""
         self.older_count = 0
         if self.phase == SEARCH_LATER_OLDER or self.wanted == NULL \
                 or self.at_most <= self.up_to or (self.only_newest and self.count()):
@@ -444,7 +447,7 @@ cdef class LastSearch:
         return 0
 
     cdef int _sort(self) except -1:
-        """Other threads may run meanwhile."""
+        """Sort the messages found, without the interpreter lock."""
         if not self.is_sorted and self.count() > 1:
             with nogil:
                 qsort(self.first(), self.count(), sizeof(LastFound), compare_sequences)

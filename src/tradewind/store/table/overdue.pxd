@@ -1,9 +1,9 @@
-"""What limits have left to remove; the code and the explanation are in overdue.pyx."""
+"""Pending removals by limits; the code and the explanation are in overdue.pyx."""
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.message_store cimport MessageStore
 
-# All limits are to be looked at, whatever was under way.
+# All limits are to be checked, whatever was in progress.
 cdef int begin_limits(MessageStore store) except -1
 # The limit of messages per subject alone.
 cdef int begin_trimming(MessageStore store) except -1

@@ -1,14 +1,15 @@
-"""What limits have left to remove: all of it at once could take long, so it is done in steps.
+"""The pending removals by limits: all at once could take long, so they are done in steps.
 
 Owns the order of these steps. Their state is in the store (`message_store.pxd`), which changes
 between two of them: messages come, and others are removed.
 
 1. Is any subject above its limit? Only the totals are read, in the order of subject numbers, so a
    store that is within its limits reads no block.
-2. One walk through all messages, oldest first, removes those whose subject has too many. Whatever
-   the walk has left behind belongs to a subject within its limit. So an append removes one message
-   of its subject if that was within the limit before, and leaves one that was not to the walk.
-3. What is too much in number or bytes goes from the front, subjects first: cutting the front before
+2. One walk through all messages, oldest first, removes those whose subject has too many. Every
+   message that the walk has passed belongs to a subject within its limit. So an append removes one
+   message of its subject if that was within the limit before, and leaves one that was not to the
+   walk.
+3. The excess in number or bytes is removed from the front, subjects first: cutting the front before
    would take messages that fit. Until then an append removes none from the front, and then only a
    few while there is more to do here.
 
@@ -22,7 +23,7 @@ from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 
 cdef enum:
-    # So many looks at a number in memory cost about as much as one removal.
+    # This many reads of a number in memory cost about as much as one removal.
     LOOKS_PER_REMOVAL = 16
     # Building the index of a block of this many bytes costs as much as one.
     LOADED_BYTES_PER_REMOVAL = 256
@@ -55,7 +56,7 @@ cdef inline void spend(uint64_t* budget, uint64_t cost) noexcept nogil:
 
 cdef bint remove_overdue(MessageStore store, uint64_t* budget) except -1:
     if store.has_open_damage:
-        # Totals may count lost messages; when all is counted the subjects are looked at anew.
+        # Totals may count lost messages; when all is counted the subjects are checked again.
         store.trims = False
     if store.trims and not store.trims_messages and find_excess(store, budget):
         store.trims_messages = True
@@ -70,12 +71,14 @@ cdef bint remove_overdue(MessageStore store, uint64_t* budget) except -1:
 
 
 cdef bint find_excess(MessageStore store, uint64_t* budget) except -1:
-    """Whether a subject has too many; `trims` is false when all were asked and none has."""
+    """Whether a subject has too many messages; `trims` becomes false when all were checked and none
+    has.
+    """
     cdef SubjectIndex index = store.index
     cdef uint32_t first, last
     cdef uint64_t count
     if store.trim_epoch != index.epoch:
-        store.trim_epoch = index.epoch      # they have other numbers now
+        store.trim_epoch = index.epoch      # the subjects are renumbered
         store.trim_id = 0
     first = last = store.trim_id
     count = min(budget[0], <uint64_t>index.entry_count) * LOOKS_PER_REMOVAL
@@ -92,7 +95,7 @@ cdef bint find_excess(MessageStore store, uint64_t* budget) except -1:
 
 
 cdef int trim_some(MessageStore store, uint64_t* budget) except -1:
-    """The walk; `trims` is false when it has come to the end."""
+    """Continue the walk; `trims` becomes false at its end."""
     cdef uint64_t seq
     while budget[0]:
         seq = next_excessive(store, budget)
@@ -105,7 +108,9 @@ cdef int trim_some(MessageStore store, uint64_t* budget) except -1:
 
 
 cdef uint64_t next_excessive(MessageStore store, uint64_t* budget) except? 0:
-    """The next message whose subject has too many; 0 at the end, or if the budget is used up."""
+    """Find the next message whose subject has too many; 0 at the end, or if the budget is used
+    up.
+    """
     cdef Py_ssize_t low = 0, high = len(store.blocks), middle
     cdef uint64_t seq
     cdef Block block
@@ -136,7 +141,7 @@ cdef uint64_t next_excessive(MessageStore store, uint64_t* budget) except? 0:
 
 
 cdef uint64_t excessive_in(MessageStore store, Block block, uint64_t* budget) noexcept:
-    """The same in one loaded block."""
+    """Find the next such message in one loaded block."""
     cdef RecordIndex* records = &block.records
     cdef SubjectIndex index = store.index
     cdef uint32_t first = records_from(records, store.trim_from), entry = first
@@ -159,8 +164,8 @@ cdef uint64_t excessive_in(MessageStore store, Block block, uint64_t* budget) no
 
 
 cdef int make_room(MessageStore store) except -1:
-    """A message was stored: remove others from the front. Many small ones that make way for a large
-    one, or for lowered limits, go in steps.
+    """Remove messages from the front after one was stored. If many small ones make way for a large
+    one, or for lowered limits, this goes in steps.
     """
     cdef uint64_t budget = CUT_PER_APPEND_OVERDUE if store.cuts_front else CUT_PER_APPEND
     if store.trims:
@@ -171,7 +176,7 @@ cdef int make_room(MessageStore store) except -1:
 
 
 cdef bint cut_front(MessageStore store, uint64_t* budget) except -1:
-    """Remove from the front what is too much; false if the budget is used up before.
+    """Remove the excess from the front; false if the budget is used up before.
 
     A stream that refuses new messages keeps the old ones instead.
     """

@@ -1,4 +1,4 @@
-"""Whether a subject matches one of many patterns, without asking each of them.
+"""Checks whether a subject matches one of many patterns, without comparing each of them.
 
 Owns a set of patterns that does not change, as bits: one per pattern, and for every place in a
 subject which patterns have `*` there, which have `>`, and which have a given token. A subject is
@@ -46,9 +46,9 @@ cdef inline uint32_t token_count(const char* text, size_t size) noexcept nogil:
 
 
 cdef class PatternSet:
-    """Patterns are valid subjects with or without wildcards; the empty set matches nothing.
+    """A set of valid subjects with or without wildcards; the empty set matches nothing.
 
-    It is built in steps, and must be complete before it is asked. One thread at a time may ask.
+    It is built in steps, and must be complete before `matches` is called, by one thread at a time.
     """
 
     def __init__(self, tuple patterns not None, uint64_t seed):
@@ -84,7 +84,7 @@ cdef class PatternSet:
         free(self.following)
 
     cdef uint64_t _count_widths(self) except? 0xFFFFFFFFFFFFFFFF:
-        """How many patterns have a token in each place; returns the number of all tokens."""
+        """Count how many patterns have a token in each place; returns the number of all tokens."""
         cdef bytes pattern
         cdef uint64_t total = 0
         cdef uint32_t place, count
@@ -99,14 +99,14 @@ cdef class PatternSet:
             raise MemoryError
         for pattern in self.patterns:
             self.widths[token_count(pattern, <size_t>len(pattern)) - 1] += 1
-        # Those that end in a place, and those that end later.
+        # Patterns that end in a place, and patterns that end later.
         for place in range(self.places, 0, -1):
             self.widths[place - 1] += self.widths[place]
         return total
 
     cdef int _make_rows(self) except -1:
-        """Rows of bits for `*` and `>`, all clear, and the numbers of the patterns: the longest
-        come first.
+        """Allocate rows of bits for `*` and `>`, all clear, and the numbers of the patterns: the
+        longest come first.
         """
         cdef uint64_t words = 0
         cdef uint32_t place
@@ -128,7 +128,7 @@ cdef class PatternSet:
         return 0
 
     cdef bint build(self, uint64_t tokens_max) except -1:
-        """Enter patterns until about so many tokens are; returns whether some are left."""
+        """Enter patterns with about this many tokens; returns whether some are left."""
         cdef bytes pattern
         cdef uint32_t last
         cdef uint64_t entered = 0
@@ -205,7 +205,7 @@ cdef class PatternSet:
 
     cdef PatternToken* _token(self, uint32_t place, const char* text,
                               uint32_t size) noexcept nogil:
-        """The slot of a token in a place, or the free one where it would be."""
+        """Find the slot of a token in a place, or the free one where it would be."""
         cdef uint64_t seed = fold_multiply(self.seed ^ place, self.seed ^ 0x9E3779B97F4A7C15ull)
         cdef uint32_t index = <uint32_t>hash_bytes(seed, text, size) & self.token_mask
         cdef PatternToken* token
@@ -278,7 +278,7 @@ cdef class PatternSet:
         return left != 0
 
     cdef bint _has_ended(self, uint32_t place) noexcept nogil:
-        """Whether a pattern that matches so far has no token behind this place."""
+        """Whether a pattern that matches so far has no token after this place."""
         cdef uint32_t first = self.widths[place + 1], end = self.widths[place]
         cdef uint32_t index = first // 64
         cdef uint64_t mask = <uint64_t>-1 << (first % 64)
@@ -296,5 +296,5 @@ cdef class PatternSet:
 
     @property
     def looked_at(self):
-        """Words and listed patterns that all subjects together took; for tests."""
+        """The words and listed patterns examined for all subjects together; for tests."""
         return self.work

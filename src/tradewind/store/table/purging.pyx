@@ -1,7 +1,7 @@
 """Removing many messages on request: some that match, or all at once.
 
-Owns how a purge of everything begins a new block and what is recorded there.
-`MessageStore.purge_steps` decides in which steps the rest goes.
+Owns how a purge of everything begins a new block and which records it writes there.
+`MessageStore.purge_steps` decides in which steps the rest is removed.
 """
 
 from array import array
@@ -15,7 +15,7 @@ from tradewind.store.table.marks cimport MARK_FLOOR, write_mark
 from tradewind.store.table.subject_index cimport SubjectEntry
 
 cdef enum:
-    # So many first messages of subjects are looked for one by one.
+    # This many first messages of subjects are searched for one by one.
     UNKNOWN_MAX = 16
     REASON_PURGED = 2       # as in `tradewind.chain.chain_entries`
 
@@ -24,8 +24,8 @@ cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 
 cdef uint64_t purge_some(MessageStore store, SubjectFilter chosen, uint64_t seq, uint64_t below,
                          uint64_t count, uint64_t work) except? 0xFFFFFFFFFFFFFFFF:
-    """Remove up to `count` that match in [seq, below); returns where to continue, 0 at the end.
-    Looking for them may cost `work`.
+    """Remove up to `count` matching messages in [seq, below); returns where to continue, 0 at the
+    end. The search may cost `work`.
     """
     cdef Reach reach
     if chosen.everything:
@@ -97,7 +97,7 @@ cdef uint64_t first_passing(MessageStore store, SubjectFilter chosen, uint64_t s
 
 cdef uint64_t purge_listed(MessageStore store, uint64_t[::1] singles, uint64_t place,
                            uint64_t below, uint64_t count) except? 0xFFFFFFFFFFFFFFFF:
-    """Remove up to `count` of these that are still there; returns which is the next."""
+    """Remove up to `count` of the listed messages; returns the index of the next one."""
     while place < <uint64_t>singles.shape[0] and count:
         if singles[place] >= below:
             return singles.shape[0]
@@ -108,7 +108,7 @@ cdef uint64_t purge_listed(MessageStore store, uint64_t[::1] singles, uint64_t p
 
 
 cdef int purge_all(MessageStore store) except -1:
-    """Begin again in a new block, behind the last sequence."""
+    """Remove everything by beginning a new block, after the last sequence."""
     cdef list dropped = store.blocks
     if store.last_seq == 0:
         return begin_with_first(store)
@@ -140,8 +140,8 @@ cdef int purge_all(MessageStore store) except -1:
 
 
 cdef int begin_with_first(MessageStore store) except -1:
-    """A store that never had a message reports 1 as its first sequence from now on, not 0, by which
-    nats-server shows that it was purged, or that this sequence was requested.
+    """Report 1 as the first sequence of a store that never had a message, not 0, as nats-server
+    does to show that it was purged, or that this sequence was requested.
     """
     if store.first_seq == 0 and store.keeps_tombstones and store.last is not None:
         store.prepare_room(RECORD_MIN, 1)

@@ -1,4 +1,4 @@
-"""Where each message of a block is; the code and the explanation are in record_index.pyx."""
+"""The places of the messages of a block; the code and the explanation are in record_index.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -35,5 +35,5 @@ cdef inline uint64_t records_seq(const RecordIndex* index, uint32_t entry) noexc
 
 
 cdef inline uint64_t records_last(const RecordIndex* index) noexcept nogil:
-    """The highest sequence; 0 while it is empty."""
+    """The highest sequence; 0 while the index is empty."""
     return records_seq(index, index.count - 1) if index.count else 0

@@ -1,4 +1,4 @@
-"""Counting the messages of every subject again, a block at a time.
+"""Recounts the messages of every subject, a block at a time.
 
 Owns the totals while they are counted. The store may change between two blocks: it reports every
 removal, and the last block, which takes the appends, is counted right before `finish`. Which blocks
@@ -23,7 +23,7 @@ cdef int renumber_subjects(SubjectIndex index, list blocks) except -1:
 
 
 cdef class Recount:
-    """The count of one store; most of the time there is none."""
+    """The recount of one store; most of the time there is none."""
 
     def __dealloc__(self):
         free(self.totals)
@@ -47,7 +47,7 @@ cdef class Recount:
         return 0
 
     cdef void removed(self, Block block, uint64_t seq, uint32_t subject_id) noexcept nogil:
-        """A message is removed; it was counted if its block was."""
+        """Note the removal of a message, which was counted if its block was."""
         cdef SubjectEntry* total
         if block.number >= self.below or subject_id >= self.id_count:
             return
@@ -59,13 +59,14 @@ cdef class Recount:
             total.last_seq = 0
 
     cdef void restart(self) noexcept nogil:
-        """Discard what was counted so far."""
+        """Discard the counts so far."""
         self.below = 0
         if self.totals != NULL:
             memset(self.totals, 0, self.id_count * sizeof(SubjectEntry))
 
     cdef void finish(self, SubjectIndex index) noexcept nogil:
-        """All blocks are counted: the index takes the totals, and forgets subjects without any.
+        """Set the counted totals in the index, and forget subjects without messages; called when
+        all blocks are counted.
 
         None of its entries may be in use.
         """
@@ -87,7 +88,7 @@ cdef class Recount:
         self.cancel()
 
     cdef void cancel(self) noexcept nogil:
-        """Nothing is counted any more."""
+        """Cancel the recount."""
         free(self.totals)
         self.totals = NULL
         self.id_count = 0

@@ -1,4 +1,4 @@
-"""How much of the blocks of a store is in memory; the explanation is in residency.pyx."""
+"""Memory of the blocks of a store; the explanation is in residency.pyx."""
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.block cimport Block

@@ -1,6 +1,6 @@
-"""How much of the blocks of a store is in memory.
+"""Limits the memory of the blocks of a store.
 
-Owns what is released and in which order: indexes, inflated bytes, mappings and pages. Whatever is
+Owns what is released and in which order: indexes, inflated bytes, mappings and pages. Everything
 released is rebuilt when it is needed. The store decides when to check.
 """
 
@@ -10,12 +10,12 @@ cdef enum:
     READS_IN_ROW_MIN = 256
     READS_ELSEWHERE_MAX = 2048
 
-# Of all streams; Linux allows a process about 65,000.
+# The mappings of all streams; Linux allows a process about 65,000.
 MAPPINGS_MAX = 16384
 
 
 cdef int forget_pages(list blocks) except -1:
-    """Release the pages read of their files, which would count as our memory."""
+    """Release the pages read from files, which would count as memory of the process."""
     cdef Block block
     for block in blocks:
         block.forget_pages()
@@ -23,9 +23,9 @@ cdef int forget_pages(list blocks) except -1:
 
 
 cdef int note_reading(MessageStore store, Block block) except -1:
-    """A message of another block than before is read. The pages of a block that was read through
-    are released, and those of all blocks if many were read here and there, because they count as
-    our memory.
+    """Note that a message of another block is read. The pages of a block that was read through are
+    released, and those of all blocks after many scattered reads, because they count as memory of
+    the process.
     """
     store.reads_elsewhere += 1
     if store.reading is not None and store.reads_in_row >= READS_IN_ROW_MIN:
@@ -48,7 +48,7 @@ cdef int limit_mappings(list blocks, Block kept) except -1:
 
 
 cdef int evict(list blocks, uint64_t bytes_max, Block last, Block kept) except -1:
-    """Release the least recently used ones until they fit."""
+    """Release the least recently used indexes until they fit."""
     total = sum(block.memory_bytes for block in blocks)
     if total <= bytes_max:
         return 0
@@ -64,5 +64,5 @@ cdef int evict(list blocks, uint64_t bytes_max, Block last, Block kept) except -
 
 
 def by_use(Block block not None):
-    """The tick of its last use."""
+    """The tick of a block's last use."""
     return block.used

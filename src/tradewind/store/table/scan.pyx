@@ -1,10 +1,10 @@
-"""Reading a block from end to end, to rebuild its index or to recover it with every checksum
+"""Reads a block from end to end, to rebuild its index or to recover it with every checksum
 verified.
 
 Owns the walk over records and the handling of damage. A record that does not verify never takes its
 neighbours with it: the walk searches for the next one that does, and reports the bytes in between.
-Only what follows the last good record of a block may be a torn write; it is reported too, as the
-tail. Nothing here changes a file.
+Only the bytes after the last good record of a block may be a torn write; they are reported too, as
+the tail. Nothing here changes a file.
 """
 
 from array import array
@@ -29,36 +29,38 @@ cdef enum:
     HASHED_BYTES_MAX = 1073741824
 
 cdef uint32_t SHORT_BYTES = 4096
-# So much is walked over before other threads may run.
+# This many bytes are scanned before other threads may run.
 cdef uint64_t BREATH_BYTES = 262144
 # More zeros side by side than the numbers in a record have.
 cdef uint32_t HOLE_BYTES = 24
-# What a disk writes wholly or not at all.
+# The unit that a disk writes wholly or not at all.
 cdef uint64_t SECTOR_BYTES = 512
-# How far behind the one before it a sequence may be whose checksum is wrong.
+# How far after the one before it a sequence may be whose checksum is wrong.
 cdef uint64_t CLAIM_GAP_MAX = 1048576
 
 
 @dataclass(slots=True)
 class Damage:
-    """Bytes of a block that are not records. `torn` means that nothing good follows them."""
+    """Bytes of a block that are not records. `torn` means that no good record follows them."""
 
     offset: int
     size: int
-    after_seq: int      # the last good sequence in front of them
-    before_seq: int     # the first one behind them; 0: none in this block
+    after_seq: int      # the last good sequence before them
+    before_seq: int     # the first one after them; 0: none in this block
     torn: bool
     at_start: bool = False          # no message of this block is in front of them
     # Sequences of what look like whole records with a wrong checksum.
     claimed: list = field(default_factory=list)
-    # They look like what a write leaves that was cut off or arrived in parts.
+    # The bytes look like a write that was cut off or arrived in parts.
     unfinished: bool = False
-    out_of_order: bool = False      # an intact message behind one with a higher sequence
-    missing: int = 0                # so many bytes behind it were cut off
+    out_of_order: bool = False      # an intact message after one with a higher sequence
+    missing: int = 0                # so many bytes after it were cut off
 
 
 class Tombstones:
-    """The tombstones of a block as they lie there, in three columns: there may be very many."""
+    """The tombstones of a block in the order of the file, in three columns: there may be very
+    many.
+    """
 
     __slots__ = ("offsets", "sequences", "timestamps")
 
@@ -71,13 +73,13 @@ class Tombstones:
         return len(self.sequences)
 
     def append(self, uint64_t sequence, int64_t timestamp, uint32_t offset):
-        """The next one."""
+        """Append a tombstone."""
         self.sequences.append(sequence)
         self.timestamps.append(timestamp)
         self.offsets.append(offset)
 
     def cut(self, uint32_t offset):
-        """Forget those at or behind an offset."""
+        """Remove those at or after an offset."""
         count = bisect_left(self.offsets, offset)
         for column in (self.sequences, self.timestamps, self.offsets):
             del column[count:]
@@ -85,7 +87,7 @@ class Tombstones:
 
 @dataclass(slots=True)
 class BlockReport:
-    """What a recovered block held besides its messages."""
+    """The findings of a recovered block, besides its messages."""
 
     tombstones: Tombstones = field(default_factory=Tombstones)
     marks: list = field(default_factory=list)           # (kind, value, offset)
@@ -149,7 +151,9 @@ cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) ex
 
 cdef bint has_wrong_lengths(Block block, const Segment* segment, const Record* record,
                             uint64_t position) except -1:
-    """Whether a message is not divided as it was written, as far as that can be told."""
+    """Whether a message is divided otherwise than it was written, as far as that can be
+    determined.
+    """
     if record.tombstone or record.erased:
         return False
     if segment.wrong == position or (block.suspects is not None and position in block.suspects):
@@ -163,7 +167,7 @@ cdef bint has_wrong_lengths(Block block, const Segment* segment, const Record* r
 
 cdef bint is_record(Block block, const char* data, uint64_t position, Record* record,
                     uint64_t* hashed) noexcept nogil:
-    """Whether an intact record is there; `hashed` counts the bytes that it took to find out."""
+    """Whether an intact record is there; `hashed` counts the bytes hashed to find out."""
     if parse_record(data + position, block.size - position, record) != RECORD_OK \
             or (hashed[0] > HASHED_BYTES_MAX and record.size > SHORT_BYTES):
         return False
@@ -173,7 +177,7 @@ cdef bint is_record(Block block, const char* data, uint64_t position, Record* re
 
 cdef uint64_t next_record(Block block, const char* data, uint64_t position,
                           uint64_t* hashed) noexcept nogil:
-    """Where the next intact record after the damaged one at `position` begins; 0 if there is none.
+    """Find the next intact record after the damaged one at `position`; 0 if there is none.
 
     A payload may hold bytes that look like a record. So if the length of the damaged one leads to
     an intact record, one on the way counts only if a chain of them leads there too.
@@ -199,8 +203,8 @@ cdef list claimed_sequences(const char* data, const char* stored, uint64_t avail
     """The consecutive sequences of records that are complete except for their checksums.
 
     A write cut off by a crash is not: a torn write ends early, or its missing sectors are zeros up
-    to the end. Zeros mean nothing where the disk `is_unreadable`; they are searched for in what is
-    `stored`, which is not `data` if that was decrypted.
+    to the end. Zeros mean nothing where the disk `is_unreadable`; they are searched for in the
+    `stored` bytes, which differ from `data` if that was decrypted.
     """
     cdef Record record
     cdef uint32_t index
@@ -226,7 +230,7 @@ cdef list claimed_sequences(const char* data, const char* stored, uint64_t avail
 cdef bint has_hole(const char* data, uint64_t start, uint64_t end) noexcept nogil:
     """Whether stored bytes [start, end), at least 4, look like a write that arrived only in parts.
 
-    They are then zero at their beginning or end, in front of a sector, or over some length; bit rot
+    They are then zero at their beginning or end, before a sector, or over some length; bit rot
     hardly ever looks like that.
     """
     cdef uint32_t length, zeros = 0
@@ -248,7 +252,7 @@ cdef bint has_header(const Record* record, const char* name, size_t size) noexce
 
 cdef int take_message(Block block, SubjectIndex index, const Record* record, uint64_t position,
                       report) except -1:
-    """A good message of a block that is being recovered."""
+    """Take a good message of a block that is being recovered."""
     cdef SubjectEntry* entry = index.find_or_add(record.subject, record.subject_size)
     if entry == NULL:
         raise MemoryError
@@ -268,9 +272,11 @@ cdef int take_message(Block block, SubjectIndex index, const Record* record, uin
 
 
 def record_places(Block block not None):
-    """(sequence, offset, size) of all records of a block without damage, as they lie there.
+    """The (sequence, offset, size) of all records of a block without damage, in the order of the
+    file.
 
-    What is not a message and skips nothing has the sequence of the message in front of it, or 0.
+    A record that is not a message and skips nothing has the sequence of the message before it, or
+    0.
     """
     cdef uint64_t position = 0, seq = 0
     cdef const char* data = block.plain_bytes() if block.size else NULL
@@ -286,8 +292,8 @@ def record_places(Block block not None):
 
 
 def note_removals(Block block not None, SequenceSet held not None, SequenceSet told not None):
-    """Add to `held` the sequences of messages that lie in a block, live ones left out, and to
-    `told` those that its tombstones say are gone. Its bytes must all be in one place.
+    """Add to `held` the sequences of messages in a block, live ones left out, and to `told` those
+    that its tombstones name. Its bytes must be contiguous.
     """
     cdef uint64_t position = 0
     cdef const char* data = block.plain_bytes() if block.size else NULL
@@ -323,22 +329,22 @@ cdef object damage_at(Block block, const char* data, const char* stored, uint64_
 
 cdef object wrong_lengths_at(Block block, const Record* record, uint64_t position, uint64_t last,
                              uint64_t after_seq):
-    """The Damage of a record that has arrived whole, and whose parts nobody can tell apart."""
+    """The Damage of a record that has arrived whole, but whose parts cannot be distinguished."""
     return Damage(position, record.size, last, 0, position + record.size >= block.size,
                   last == after_seq, [record.seq] if record.seq > last else [])
 
 
 cdef uint64_t let_others_run(uint64_t position) noexcept:
-    """Let go of the interpreter lock, because a block of an upload is as large as somebody has made
-    it; returns where to do it again.
+    """Release the interpreter lock for a moment, because a block of an upload can be of any size;
+    returns where to do it again.
     """
     with nogil:
         return position + BREATH_BYTES
 
 
 cdef const char* stored_of(Block block, const char* data, list held) except NULL:
-    """What the file holds of an encrypted block, else `data`: what never arrived is zeros on disk,
-    and noise when it is decrypted. The bytes are kept in `held`.
+    """The stored bytes of an encrypted block, otherwise `data`: missing bytes are zeros on disk,
+    and noise when they are decrypted. The bytes are held in `held`.
     """
     cdef bytes encrypted = block.stored_bytes()
     if encrypted is None or <uint64_t>len(encrypted) < block.size:
@@ -348,7 +354,7 @@ cdef const char* stored_of(Block block, const char* data, list held) except NULL
 
 
 cdef int end_damage(report, uint64_t seq) except -1:
-    """A good message follows the last damage."""
+    """Set the good message that follows the last damage."""
     for damage in reversed(report.damage):
         if damage.before_seq:
             break
@@ -357,7 +363,7 @@ cdef int end_damage(report, uint64_t seq) except -1:
 
 
 cdef int finish_recovery(Block block, report, const Segment* segment) except -1:
-    """All of a block is read, its last segment too."""
+    """Finish the recovery of a block whose last segment was read."""
     block.verified = not report.damage
     if block.verified and segment.end == block.size and not segment.is_open:
         block.adopt_lengths(0)
@@ -374,7 +380,7 @@ cdef int finish_recovery(Block block, report, const Segment* segment) except -1:
 def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):
     """Walk the whole block, verify everything, fill its index and the subjects.
 
-    Gives a BlockReport. `after_seq` is the last sequence of the block before: messages at or
+    Returns a BlockReport. `after_seq` is the last sequence of the block before: messages at or
     below it are ignored.
     """
     cdef uint64_t newest_seq = 0, breath = BREATH_BYTES

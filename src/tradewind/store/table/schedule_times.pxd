@@ -1,4 +1,4 @@
-"""When schedules are due; the code and the explanation are in schedule_times.pyx."""
+"""Times of schedules; the code and the explanation are in schedule_times.pyx."""
 
 from libc.stdint cimport uint32_t
 from tradewind.store.table.message_store cimport MessageStore

@@ -1,7 +1,7 @@
-"""Which messages of a store are schedules, and when they are due.
+"""The schedules among the messages of a store, and when they are due.
 
-Owns what a store records about them, in its wheel `schedules`; the stream decides what a schedule
-means and what becomes of it.
+Owns the table of their times, the wheel `schedules` of a store; the stream interprets a schedule
+and publishes its runs.
 """
 
 from array import array
@@ -14,19 +14,19 @@ from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 
 
 def note_schedule(MessageStore store not None, uint64_t seq, int64_t due_ns):
-    """The message stored last is a schedule that is due at this time."""
+    """Note that the message stored last is a schedule that is due at this time."""
     store.last.schedule_count += 1
     store.schedules.add(seq, due_ns)
 
 
 def forget_schedule(MessageStore store not None, bytes subject not None):
-    """A schedule of this subject is no longer due."""
+    """End the schedule of this subject."""
     if store.schedules.table.count:
         end_schedule(store, subject, <uint32_t>len(subject))
 
 
 cdef int end_schedule(MessageStore store, const char* subject, uint32_t subject_size) except -1:
-    """A message arrives that is not a schedule: one that its subject has is no longer due."""
+    """End the schedule of a subject that gets an ordinary message."""
     cdef SubjectEntry* entry = store.index.find(subject, subject_size)
     cdef SubjectFilter chosen
     cdef uint64_t seq
@@ -44,7 +44,7 @@ cdef int end_schedule(MessageStore store, const char* subject, uint32_t subject_
 
 
 def sequences_with(MessageStore store not None, bytes name not None, uint64_t from_seq):
-    """The messages from a sequence on that have a header of this name, which is not empty.
+    """The messages from a sequence on with a header of this name, which is not empty.
 
     Schedules are searched for in the blocks that have any.
     """

@@ -4,10 +4,10 @@ Owns when such a message counts as stored: at the moment when its stamp is found
 that no age limit and no time to live keeps it longer than from then on. It never changes a stamp
 and never removes a message.
 
-What was found is a short list of pairs in the store, (last sequence, time), both rising: a message
+The findings are a short list of pairs in the store, (last sequence, time), both rising: a message
 up to that sequence counts as stored at that time at the latest. It is empty while no clock was ever
 wrong. Nothing of it is on disk; a start finds the same again, from the stamps themselves: a block
-that begins behind such messages, with a stamp that may be true, was begun when they were there.
+that begins after such messages, with a stamp that may be true, was begun when they were there.
 """
 
 from tradewind.saturated cimport CLOCK_SLACK_NS, later
@@ -35,12 +35,12 @@ cdef int64_t stored_at(MessageStore store, uint64_t seq, int64_t timestamp,
 
 
 def counted_time(MessageStore store not None, uint64_t seq, int64_t timestamp, int64_t now_ns):
-    """When a message with this stamp counts as stored, now that it is `now_ns`."""
+    """The time at which a message with this stamp counts as stored, given the present time."""
     return stored_at(store, seq, timestamp, now_ns)
 
 
 def note_ahead(MessageStore store not None, int64_t now_ns):
-    """Up to the last message, what has a stamp ahead of the clock counts as stored now."""
+    """Count messages up to the last one with a stamp ahead of the clock as stored now."""
     cdef list pairs = store.ahead
     cdef bint is_recent = False     # it was noted just now: no block can say more than then
     while pairs and (pairs[len(pairs) - 1][1] >= now_ns
@@ -56,12 +56,12 @@ def note_ahead(MessageStore store not None, int64_t now_ns):
 
 
 def forget_ahead(MessageStore store not None):
-    """Look anew at stamps that were ahead of the clock: that was wrong, not they."""
+    """Forget the stamps that were found ahead of the clock: the clock was wrong."""
     store.ahead.clear()
 
 
 cdef int note_known(MessageStore store, int64_t now_ns) except -1:
-    """The first messages are ahead: a block behind them may tell when they were there already."""
+    """Use a later block to date the first messages, which are ahead of the clock."""
     cdef Block block
     cdef int64_t latest_ns = later(now_ns, -<int64_t>CLOCK_SLACK_NS)
     for block in store.blocks:
@@ -84,9 +84,9 @@ def is_any_ahead(MessageStore store not None, int64_t now_ns):
 
 def correct_timers(MessageStore store not None, uint64_t from_seq, int64_t now_ns,
                    uint64_t count_max):
-    """Let messages with a time to live, whose stamps are ahead of the clock, expire in time.
+    """Correct the timers of messages with a time to live whose stamps are ahead of the clock.
 
-    Looks at so many messages from a sequence on; gives where to continue, 0 at the end.
+    Examines `count_max` messages from a sequence on; returns where to continue, 0 at the end.
     """
     cdef SubjectFilter everything = SubjectFilter(store.index, ())
     cdef Block block

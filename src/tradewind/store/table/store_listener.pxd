@@ -1,4 +1,4 @@
-"""Notified of what leaves a store; the code is in store_listener.pyx."""
+"""Notified of messages that leave a store; the code is in store_listener.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

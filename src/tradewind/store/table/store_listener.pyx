@@ -1,4 +1,4 @@
-"""The interface between a store and whatever keeps count of its messages.
+"""The interface between a store and the object that counts its messages.
 
 Owns nothing. A store has one listener; several share it through a listener that notifies the
 others.
@@ -6,12 +6,12 @@ others.
 
 
 cdef class StoreListener:
-    """The default: nobody keeps count."""
+    """The default listener, which ignores all removals."""
 
     cdef int message_removed(self, uint64_t seq, uint32_t subject_id) except -1:
-        """A live message is about to be removed, for whatever reason."""
+        """Called when a live message is about to be removed."""
         return 0
 
     cdef int all_removed(self) except -1:
-        """All messages were removed at once; the next sequence follows the last one."""
+        """Called when all messages were removed at once; the next sequence follows the last one."""
         return 0

@@ -18,7 +18,7 @@ cdef enum:
 
 cdef inline SubjectEntry* entry_at(SubjectIndex index, RecordIndex* records,
                                    uint32_t place) noexcept:
-    """The subject of a live message; NULL if there is none there."""
+    """The subject of a live message; NULL if the message is not live."""
     cdef uint32_t subject_id = records.subject_ids[place]
     if records.offsets[place] == NO_RECORD or subject_id >= index.entry_count:
         return NULL
@@ -65,7 +65,7 @@ cdef uint64_t note_first(SubjectIndex index, Block block, uint32_t subject_id) n
 
 
 cdef uint32_t note_lasts(SubjectIndex index, Block block) noexcept:
-    """Gives how many became known."""
+    """Record the last messages of subjects in a block; returns how many became known."""
     cdef RecordIndex* records = &block.records
     cdef SubjectEntry* entry
     cdef uint32_t place = records.count, count = 0

@@ -1,15 +1,15 @@
-"""Which subjects a stream holds: name -> id, totals, and where the first and the last message are.
+"""The subjects of a stream: name -> id, totals, and where the first and the last message are.
 
-Owns one entry per subject that has live messages. Blocks keep only subject ids per message, so
+Owns one entry per subject that has live messages. Blocks have only subject ids per message, so
 whether a message matches a filter is one array access: a filter checks each subject once and caches
 the result. It never reads a message; an unknown first or last sequence is 0, and the store finds it
 in the blocks.
 
 Ids are assigned in order and never reused, so a cached result stays valid; when most ids are dead
-the store renumbers them, and `epoch` tells the filters to start over.
+the store renumbers them, and a new `epoch` makes the filters start over.
 
-A filter that matches few of many subjects does not check them all: it has them put in order by
-name (`arrange`), and looks only where the beginning of a pattern says (`passing`).
+A filter that matches few of many subjects does not check them all: it has them sorted by name
+(`arrange`), and examines only those with the beginning of a pattern (`passing`).
 """
 
 from array import array
@@ -29,8 +29,8 @@ cdef enum:
     RENUMBER_IDS_MIN = 65536
     # More patterns than this are not checked one by one.
     PATTERNS_LISTED_MAX = 4
-    # What it costs to enter a token of a pattern, and to check a subject at all; the unit is a word
-    # of 64 patterns, about a nanosecond.
+    # The costs of entering a token of a pattern, and of checking a subject at all; the unit is a
+    # word of 64 patterns, about a nanosecond.
     TOKEN_WORK = 64
     SUBJECT_WORK = 64
     # ... and to put a subject in its place in the order of names.
@@ -38,11 +38,11 @@ cdef enum:
     # Fewer subjects than this are checked one by one, as are those of more patterns.
     NARROW_SUBJECTS_MIN = 1024
     NARROW_PATTERNS_MAX = 256
-    # So many subjects are asked whether a filter matches few; it does if at most one in so many
-    # begins as one of its patterns does.
+    # This many subjects are sampled to find out whether a filter matches few; it does if at most
+    # one in this many begins as one of its patterns does.
     SAMPLE_SIZE = 64
     NARROW_SHARE = 8
-    # So many are freed at once when all are forgotten.
+    # This many are freed at once when all are forgotten.
     FREED_MIN = 4096
     # ... and with each that is new.
     FREED_PER_SUBJECT = 4
@@ -56,7 +56,7 @@ cdef inline bint is_before(const SubjectEntry* one, const SubjectEntry* other) n
 
 
 cdef bytes beginning(bytes pattern):
-    """The tokens before the first wildcard, with the dot behind them."""
+    """The tokens before the first wildcard, with the dot after them."""
     cdef list tokens = []
     for token in pattern.split(b"."):
         if token in (b"*", b">"):
@@ -66,7 +66,9 @@ cdef bytes beginning(bytes pattern):
 
 
 cdef class SubjectIndex:
-    """One per stream. Publishers choose the subjects, so without a `seed` it is unpredictable."""
+    """The index of one stream. Publishers choose the subjects, so without a `seed` it is
+    unpredictable.
+    """
 
     def __cinit__(self, seed=None):
         table_init(&self.names, int.from_bytes(urandom(8), "little") if seed is None else seed)
@@ -82,7 +84,7 @@ cdef class SubjectIndex:
 
     @property
     def seed(self):
-        """What the places in the table of names depend on."""
+        """The secret that determines the places in the table of names."""
         return self.names.seed
 
     @property
@@ -96,7 +98,9 @@ cdef class SubjectIndex:
             &self.names, table_hash(&self.names, name, size), name, size)
 
     cdef SubjectEntry* find_or_add(self, const char* name, uint32_t size) noexcept nogil:
-        """The same, created with a total of 0 if it is new; NULL without memory."""
+        """Find the entry of a subject, created with a total of 0 if it is new; NULL without
+        memory.
+        """
         cdef uint32_t hash_value = table_hash(&self.names, name, size)
         cdef SubjectEntry* entry = <SubjectEntry*>table_find(&self.names, hash_value, name, size)
         cdef SubjectEntry** entries
@@ -132,8 +136,8 @@ cdef class SubjectIndex:
         return entry
 
     cdef bint put_in_order(self, uint64_t work_max) except -1:
-        """Put subjects in order by name until it has cost about `work_max`; returns whether more
-        are left. Once it is complete, it stays so.
+        """Sort subjects by name for about `work_max`; returns whether more are left. Once it is
+        complete, it stays so.
         """
         cdef uint64_t work = 0
         cdef SubjectEntry* entry
@@ -151,7 +155,7 @@ cdef class SubjectIndex:
         return False
 
     cdef void forget(self, SubjectEntry* entry) noexcept nogil:
-        """Remove a subject whose last message is gone."""
+        """Remove a subject whose last message was removed."""
         table_remove(&self.names, table_hash(&self.names, &entry.name[0], entry.name_size),
                      &entry.name[0], entry.name_size)
         if entry.id < self.order.ordered:
@@ -162,8 +166,8 @@ cdef class SubjectIndex:
         free(entry)
 
     def reset(self):
-        """Forget all subjects; filters notice. If they are many, their memory goes little by
-        little: with `free_some`, and with subjects that are new.
+        """Forget all subjects; filters notice. If they are many, their memory is released
+        gradually: with `free_some`, and with new subjects.
         """
         self.free_some(0xFFFFFFFF)
         self.remains = self.entries
@@ -179,7 +183,7 @@ cdef class SubjectIndex:
         self.free_some(FREED_MIN)
 
     cdef bint free_some(self, uint32_t count) noexcept nogil:
-        """Free the memory of up to so many subjects of an index that was reset; returns whether
+        """Free the memory of up to `count` subjects of an index that was reset; returns whether
         there are more.
         """
         while self.remain_count and count:
@@ -195,8 +199,8 @@ cdef class SubjectIndex:
         return self.entry_count >= RENUMBER_IDS_MIN and self.live_count < self.entry_count // 4
 
     cdef int renumber(self, uint32_t* new_ids) noexcept nogil:
-        """Close the gaps that dead ids left; new_ids[old id] is filled for every old id
-        (SUBJECT_NONE if dead).
+        """Close the gaps that dead ids left; fills new_ids[old id] for every old id (SUBJECT_NONE
+        if dead).
         """
         cdef uint32_t index, count = 0
         cdef bint is_ordered = self.order.ordered == self.entry_count
@@ -218,8 +222,8 @@ cdef class SubjectIndex:
     # -------------------------------------------------------------- for Python callers
 
     def columns(self):
-        """(names, ends, totals, first blocks, last blocks) of all subjects, as index.db wants them;
-        by name, if they are in order.
+        """The (names, ends, totals, first blocks, last blocks) of all subjects for index.db; by
+        name, if they are sorted.
         """
         cdef uint32_t index
         cdef SubjectEntry* entry
@@ -241,7 +245,7 @@ cdef class SubjectIndex:
     def adopt_columns(self, bytes names not None, uint64_t[::1] ends, uint64_t[::1] totals,
                       unsigned int[::1] first_blocks, unsigned int[::1] last_blocks):
         """Fill an empty index from such columns; the ends of each subject stay unknown until they
-        are asked for. If they ascend, the subjects are in order from the beginning.
+        are needed. If the names ascend, the subjects are sorted from the beginning.
         """
         cdef const char* data = names
         cdef uint64_t start = 0
@@ -253,7 +257,7 @@ cdef class SubjectIndex:
             if entry == NULL:
                 raise MemoryError
             if index == 0:
-                self.put_in_order(<uint64_t>-1)     # those that follow are added to it
+                self.put_in_order(<uint64_t>-1)     # later ones are added to it
             elif self.order.ordered and not is_before(previous, entry):
                 order_free(&self.order)
             previous = entry
@@ -264,8 +268,8 @@ cdef class SubjectIndex:
 
     def names_and_totals(self, SubjectFilter chosen=None, uint32_t limit=0xFFFFFFFF,
                          uint32_t offset=0):
-        """{subject: live messages} of the subjects that pass a filter, a page of them in the order
-        of their ids.
+        """The {subject: live messages} of the subjects that pass a filter, a page of them in the
+        order of their ids.
         """
         cdef uint32_t index, passed = 0
         cdef SubjectEntry* entry
@@ -286,7 +290,7 @@ cdef class SubjectIndex:
         return result
 
     def matching_total(self, SubjectFilter chosen not None):
-        """(number of subjects, sum of their messages) that pass a filter."""
+        """The (number of subjects, sum of their messages) that pass a filter."""
         cdef uint32_t index, subjects = 0
         cdef uint64_t messages = 0
         cdef SubjectEntry* entry
@@ -373,8 +377,8 @@ cdef class SubjectFilter:
         return not self.many.is_complete and self.many.build(max(work_max // TOKEN_WORK, 1))
 
     cpdef bint judge(self, uint64_t work_max) except -1:
-        """Check subjects in advance, as many as cost about `work_max`; returns whether there are
-        more. What changes between two steps does not matter: each is checked once in the end.
+        """Check subjects in advance for about `work_max`; returns whether there are more. Changes
+        between two steps do not matter: each is checked once in the end.
         """
         cdef uint64_t limit = self.work + work_max
         if self.everything or self.is_literal:
@@ -393,8 +397,8 @@ cdef class SubjectFilter:
         return False
 
     cdef int prepare(self) except -1:
-        """Check the subjects that are new since the last call; `accepts` may be called until a
-        subject is added.
+        """Check the subjects added since the last call; `accepts` may be called until a subject is
+        added.
         """
         cdef uint32_t capacity
         cdef uint8_t* verdicts
@@ -413,7 +417,7 @@ cdef class SubjectFilter:
                 memset(self.verdicts, 0, self.verdict_capacity)
         if self.verdict_capacity < self.index.entry_count:
             capacity = max(self.index.entry_count * 2, <uint32_t>64)
-            # Fresh pages are zero: those that nobody asks for cost nothing.
+            # Fresh pages are zero: unused ones cost nothing.
             verdicts = <uint8_t*>calloc(capacity, 1)
             if verdicts == NULL:
                 raise MemoryError
@@ -425,7 +429,8 @@ cdef class SubjectFilter:
         return 0
 
     cdef bint accepts(self, uint32_t subject_id) noexcept nogil:
-        """Whether messages of this subject pass; `prepare` was called since the subject was added.
+        """Whether messages of this subject pass; `prepare` must have been called since the subject
+        was added.
         """
         cdef SubjectEntry* entry
         if self.everything:
@@ -456,8 +461,8 @@ cdef class SubjectFilter:
     # -------------------------------------------------------------- few of many subjects
 
     cdef int _find_heads(self) except -1:
-        """(beginning of matching subjects, whether it is the whole subject): sorted, and none of
-        them covers another. The list is empty if any subject may match.
+        """Compute (beginning of matching subjects, whether it is the whole subject): sorted, and
+        none of them covers another. The list is empty if any subject may match.
         """
         cdef bytes pattern, head
         cdef bytes widest = None
@@ -480,7 +485,7 @@ cdef class SubjectFilter:
         return 0
 
     cdef bint narrows(self) except -1:
-        """Whether it matches few of many subjects, as far as a sample tells."""
+        """Whether the filter matches few of many subjects, according to a sample."""
         cdef uint32_t count = self.index.entry_count, number, asked = 0, begun = 0
         cdef SubjectEntry* entry
         cdef bytes head
@@ -503,20 +508,20 @@ cdef class SubjectFilter:
         return begun * NARROW_SHARE <= asked
 
     cpdef bint arrange(self, uint64_t work_max) except -1:
-        """Have the subjects put in order if it matches few of them; returns whether more of that is
-        left.
+        """Have the subjects sorted if the filter matches few of them; returns whether more of that
+        is left.
         """
         return self.narrows() and not self.all_literal() and self.index.put_in_order(work_max)
 
     @property
     def is_narrow(self):
-        """Whether the subjects that pass are found without asking the others."""
+        """Whether the matching subjects are found without examining the others."""
         return self.narrows() and (self.all_literal()
                                    or self.index.order.ordered == self.index.entry_count)
 
     cdef bint passing(self, Buffer* ids) except -1:
-        """List the ids of the subjects that pass, if they are few; False: they have to be looked
-        for among all.
+        """List the ids of the matching subjects, if they are few; False: all subjects have to be
+        examined.
         """
         cdef SubjectIndex index = self.index
         cdef SubjectEntry* entry

@@ -22,7 +22,7 @@ cdef bint starts_with(const SubjectEntry* entry, const char* head, uint32_t size
 
 
 cdef uint32_t chunk_of(const SubjectOrder* order, const char* name, uint32_t size) noexcept nogil:
-    """The last chunk that begins at or before a name; the first one if none does."""
+    """Find the last chunk that begins at or before a name; the first one if none does."""
     cdef uint32_t low = 0, high = order.chunk_count, middle
     # New subjects often come in ascending order.
     if high and compare(order.chunks[high - 1].entries[0], name, size) <= 0:
@@ -37,7 +37,7 @@ cdef uint32_t chunk_of(const SubjectOrder* order, const char* name, uint32_t siz
 
 
 cdef uint32_t place_in(const OrderChunk* chunk, const char* name, uint32_t size) noexcept nogil:
-    """The first entry of a chunk that is not before a name."""
+    """Find the first entry of a chunk that is not before a name."""
     cdef uint32_t low = 0, high = chunk.count, middle
     if high and compare(chunk.entries[high - 1], name, size) < 0:
         return high
@@ -52,7 +52,7 @@ cdef uint32_t place_in(const OrderChunk* chunk, const char* name, uint32_t size)
 
 cdef OrderPlace order_from(const SubjectOrder* order, const char* name,
                            uint32_t size) noexcept nogil:
-    """Where the subjects begin that are not before a name."""
+    """Find the first subject that is not before a name."""
     cdef OrderPlace place
     place.chunk = chunk_of(order, name, size)
     place.entry = 0
@@ -62,7 +62,7 @@ cdef OrderPlace order_from(const SubjectOrder* order, const char* name,
 
 
 cdef SubjectEntry* order_next(const SubjectOrder* order, OrderPlace* place) noexcept nogil:
-    """The subject at a place, which moves behind it; NULL at the end."""
+    """The subject at a place, which moves on; NULL at the end."""
     if place.chunk < order.chunk_count and place.entry == order.chunks[place.chunk].count:
         place.chunk += 1
         place.entry = 0
@@ -110,7 +110,7 @@ cdef int split(SubjectOrder* order, uint32_t index, bint is_end) noexcept nogil:
 
 
 cdef int order_insert(SubjectOrder* order, SubjectEntry* entry) noexcept nogil:
-    """Add a subject that is not in it."""
+    """Add a subject."""
     cdef const char* name = &entry.name[0]
     cdef OrderPlace place
     cdef OrderChunk* chunk
@@ -133,7 +133,7 @@ cdef int order_insert(SubjectOrder* order, SubjectEntry* entry) noexcept nogil:
 
 
 cdef void order_remove(SubjectOrder* order, const SubjectEntry* entry) noexcept nogil:
-    """Remove a subject that is in it."""
+    """Remove a subject."""
     cdef OrderPlace place = order_from(order, &entry.name[0], entry.name_size)
     cdef OrderChunk* chunk = order.chunks[place.chunk]
     chunk.count -= 1

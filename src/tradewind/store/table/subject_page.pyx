@@ -2,8 +2,8 @@
 
 Owns copies of what it has collected. Collecting is done in steps in the loop, to which the index
 belongs; sorting and writing need only the copies and may run in any thread without the
-interpreter's lock, so a million subjects hold up nobody. Subjects that come or go between two steps
-may or may not be included.
+interpreter's lock, so a million subjects do not hold up others. Subjects that come or go between
+two steps may or may not be included.
 
     {"orders.1":3,"orders.2":1}
 """
@@ -23,7 +23,7 @@ cdef enum:
     DECIMAL_BYTES_MAX = 24
     # After a renumbering the subjects are collected again, but not for ever.
     RESTARTS_MAX = 3
-    # What it costs to examine a subject; see `SubjectFilter.work`.
+    # The cost of examining a subject; see `SubjectFilter.work`.
     SUBJECT_WORK = 64
 
 ctypedef struct Row:
@@ -84,7 +84,7 @@ cdef class SubjectPage:
 
     @property
     def count(self):
-        """Subjects that match, as far as they were collected."""
+        """The number of matching subjects collected so far."""
         return self.row_count
 
     def collect(self, uint32_t step):
@@ -117,7 +117,7 @@ cdef class SubjectPage:
         return self.place < index.entry_count
 
     cdef bint _add_few(self) except -1:
-        """Add the subjects that pass, if they are found without asking the others."""
+        """Add the matching subjects, if they are found without examining the others."""
         cdef Buffer listed
         cdef uint32_t number
         cdef bint is_listed
@@ -150,7 +150,7 @@ cdef class SubjectPage:
         return 0
 
     def write(self, size_t offset, size_t limit):
-        """Sort what was collected and write `text`; may be called from any thread, once."""
+        """Sort the subjects collected and write `text`; may be called from any thread, once."""
         cdef size_t row, last, size
         with nogil:
             for row in range(self.row_count):
@@ -177,7 +177,7 @@ cdef class SubjectPage:
         return 0
 
     cdef int _put_row(self, const Row* row) except -1 nogil:
-        """One member, with a comma."""
+        """Write one member, with a comma."""
         cdef char* at
         if is_plain(row):
             self._put(b'"', 1)

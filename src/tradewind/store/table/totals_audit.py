@@ -11,7 +11,7 @@ from typing import Any
 
 
 def verify_totals(store: Any) -> None:
-    """Assert that the numbers of a store are those of its blocks."""
+    """Assert that the totals of a store are those of its blocks."""
     blocks = store.blocks
     live = [block for block in blocks if block.live_msgs]
     counted = sum(block.live_msgs for block in live), sum(block.live_bytes for block in live)
