@@ -381,7 +381,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
 
     host: str = "0.0.0.0"
     port: int = DEFAULT_PORT  # -1: any free port
-    server_name: str = ""  # empty: the server id
+    server_name: str = ""  # empty: made of the host's name and the server id
     client_advertise: str = ""
     known_servers: tuple[str, ...] = ()  # host:port of others, which INFO names too
     server_tags: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,8 +194,10 @@ VOLATILE: dict[str, Rule] = {
     # How much is written when a connection ends depends on who is faster.
     "pending_bytes": number(),
 }
-# Of a server, of a connection or of an event; of an account it is its name.
-ID = re.compile(r"N[A-Z2-7]{55}|[0-9A-Za-z]{22}")
+# Of a server, of a connection or of an event; of an account it is its name. A server without a
+# name is called by its id, or by its host and a part of the id.
+HOST_NAME = re.escape(socket.gethostname().partition(".")[0])
+ID = re.compile(rf"N[A-Z2-7]{{55}}|[0-9A-Za-z]{{22}}|{HOST_NAME}-[A-Z2-7]{{6}}")
 # Messages in which times have more or fewer digits are longer or shorter.
 SIZES = {"out_bytes", "out_client_bytes", "bytes"}
 SIZE_EXACT_MAX = 100

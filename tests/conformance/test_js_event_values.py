@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections import Counter
 from pathlib import Path
@@ -137,7 +138,9 @@ def settled(value: Any, name: str = "") -> Any:
     if isinstance(value, str) and value.startswith("{") and value.endswith("}"):
         return settled(json.loads(value))
     if name == "server":
-        return "some server" if re.fullmatch(r"N[A-Z2-7]{55}", value) else value
+        host = re.escape(socket.gethostname().partition(".")[0])
+        pattern = rf"N[A-Z2-7]{{55}}|{host}-[A-Z2-7]{{6}}"
+        return "some server" if re.fullmatch(pattern, value) else value
     if name == "deliver_subject":
         return re.sub(r"[^.]+\Z", "some token", value)
     return value

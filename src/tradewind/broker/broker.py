@@ -87,6 +87,7 @@ class Broker:
         accounts: dict[str, AccountLimits],
         *,
         server_id: str,
+        default_name: str = "",
         clock: Clock,
         log: BrokerLog,
         chance: random.Random,
@@ -115,7 +116,7 @@ class Broker:
         self.clock = clock
         self.log = log
         self.server_id = server_id
-        self.server_name = options.server_name or server_id
+        self.server_name = options.server_name or default_name or server_id
         self.start_ns = clock.wall_ns()
         self.config_load_ns = self.start_ns
         self.lame_duck = False

@@ -32,6 +32,7 @@ from tradewind.options import OpenTelemetryOptions, ServerOptions, TlsOptions
 from tradewind.own_addresses import address_text
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
+from tradewind.server.default_name import default_server_name
 from tradewind.server.gossip import advertised, connect_urls
 from tradewind.server.listener import Listener, bind, client_url
 from tradewind.server.logs import Log
@@ -116,11 +117,13 @@ class ServerApp:
 
             assert self._callouts is not None
             self._operators = Operators(options, clock, log, self._callouts)
+        server_id = self._callouts.server_key.public if self._callouts else create_server_id()
         self.broker = Broker(
             options,
             self._gates(options),
             account_limits(options),
-            server_id=self._callouts.server_key.public if self._callouts else create_server_id(),
+            server_id=server_id,
+            default_name=default_server_name(server_id),
             clock=clock,
             log=log,
             chance=random.SystemRandom(),

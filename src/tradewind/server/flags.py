@@ -118,7 +118,7 @@ Usage: tradewind-server [options]
 Server:
     -a, --addr, --net <host>         Address to listen on (default 0.0.0.0)
     -p, --port <port>                Port for clients (default 4222, -1 for any free port)
-    -n, --name, --server_name <name> Name of this server (default: its id)
+    -n, --name, --server_name <name> Name of this server (default: made of the host's name)
     -P, --pid <file>                 Write the process id to this file
     -m, --http_port <port>           Port for monitoring over HTTP
     -ms,--https_port <port>          Port for monitoring over HTTPS
