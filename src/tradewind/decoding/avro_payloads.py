@@ -35,7 +35,7 @@ _PRIMITIVES: Final = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-# Those that fastavro reads as what the column holds; the values of others are as they were written.
+# Types that fastavro reads as what the column holds; the values of others are as they were written.
 _LOGICAL: Final = {
     ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),

@@ -1,7 +1,7 @@
 """Which columns payloads have: names, Arrow types, limits, and how they grow.
 
 Owns the rules of evolution. A column that is known keeps its name and its type; objects and lists
-get new fields inside. It never sees a payload: `payload_kinds` says what those hold.
+get new fields inside. The module never sees a payload: `payload_kinds` says what those hold.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def grown_schema(
     """The known columns and those that the fields of an object add, in the order they came in.
 
     With `widens` numbers that are known become wider; otherwise no known type ever changes, since
-    no table format can make a `double` of a `bigint`. Of new names that differ by case only, the
+    no table format can make a `double` of a `bigint`. Among new names that differ by case only, the
     last one in the alphabet is a column. From `COLUMNS_MAX` on nothing is added.
     """
     growth = _Growth(sum(_size(field.type) for field in known), widens)

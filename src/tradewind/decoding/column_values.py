@@ -1,7 +1,7 @@
 """Values of payloads as values of columns, and what is left of them.
 
 Owns which value fits which type. A value fits only if it is exactly the same in the column; what
-does not is returned as left over, so that nothing is lost. It never knows a format.
+does not is returned as left over, so that nothing is lost. The module never knows a format.
 """
 
 from __future__ import annotations

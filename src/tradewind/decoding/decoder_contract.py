@@ -1,8 +1,8 @@
-"""What a decoder of payloads promises.
+"""The contract of a decoder of payloads.
 
-Owns the interface between those who have payloads (lake tables, pipelines, SQL) and those who know
-a format (JSON, Avro, ...). A decoder is a value: it can be pickled, travels to executors, and
-returns the same columns for the same payloads and fields, so that a repeated batch is the same.
+Owns the interface between users of payloads (lake tables, pipelines, SQL) and modules that know a
+format (JSON, Avro, ...). A decoder is a value: it can be pickled, travels to executors, and returns
+the same columns for the same payloads and fields, so that a repeated batch is the same.
 """
 
 from __future__ import annotations

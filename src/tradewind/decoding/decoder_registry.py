@@ -1,8 +1,8 @@
 """Decoders by their names.
 
 Owns which name means which format, and its options. A name that is no format is a decoder of the
-user: `module:function`, or an entry point in the group `tradewind.decoders`. It never reads a
-payload.
+user: `module:function`, or an entry point in the group `tradewind.decoders`. The module never reads
+a payload.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class JsonDecoder(ObjectDecoder):
         items = payloads.to_pylist()
         for payload in items[:_SAMPLE]:
             kind = self._absorbed(kind, payload, plan)
-        # What fits the columns found so far adds nothing to them.
+        # A payload that fits the columns found so far adds nothing to them.
         found = grown_schema(known, kind, self.reserved, widens=self.widens)
         fast = fast_plan(plan_of(found, self.reserved).fields)
         for payload in items[_SAMPLE:]:

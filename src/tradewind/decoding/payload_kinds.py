@@ -2,7 +2,7 @@
 
 Owns merging: numbers widen, objects get the fields of both, lists the items of both, and types that
 conflict become a string, which holds any JSON. The result is the same whatever the order of the
-values, apart from the order of the fields. It is pure, and it never knows Arrow.
+values, apart from the order of the fields. The module is pure, and it never knows Arrow.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Kind:
     def ddl(self) -> str:
         """The type as Spark writes it.
 
-        What was always null is a string, and so is an object whose fields differ by case only,
-        which Spark cannot tell apart: a string holds any JSON.
+        A value that was always null is a string, and so is an object whose fields differ by case
+        only, which Spark cannot distinguish: a string holds any JSON.
         """
         if self.name == "array":
             assert self.item is not None

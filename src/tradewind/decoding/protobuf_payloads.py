@@ -73,7 +73,7 @@ class ProtobufReader:
 
 
 def message_indexes(body: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Which message of a file a payload is, and the bytes behind that; ValueError if it is cut.
+    """Which message of a file a payload is, and the bytes after that; ValueError if it is cut.
 
     The path from the messages of the file to one within others: a count and the indexes, each as a
     zigzag number of variable length. The count 0 stands for the first message.

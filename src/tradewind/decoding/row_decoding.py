@@ -1,7 +1,7 @@
 """Decoders of formats whose payloads are objects: read one by one, then built as columns.
 
 Owns the way from objects to columns, the rescued column and the reasons, the same for all formats.
-It never reads bytes itself; a `PayloadReader` does.
+The module never reads bytes itself; a `PayloadReader` does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ReadRow:
 
 
 class PayloadReader(Protocol):
-    """What knows a format. It is a value: it can be pickled."""
+    """A reader that knows a format; a value that can be pickled."""
 
     def read(self, payload: bytes, plan: RowPlan) -> ReadRow:
         """One payload; ValueError or RecursionError if it cannot be read."""

@@ -1,7 +1,7 @@
 """A client of schema registries that speak Confluent's HTTP interface.
 
-Owns the requests, their limits and a cache of schemas by id, which never change. It never decodes a
-payload.
+Owns the requests, their limits and a cache of schemas by id, which never change. The module never
+decodes a payload.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class SchemaRegistry:
 
 
 class _SchemaCache:
-    """What registries have answered, for all decoders of the process."""
+    """The answers of registries, for all decoders of the process."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[str, str], RegisteredSchema] = OrderedDict()

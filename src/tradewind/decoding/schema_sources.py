@@ -1,7 +1,7 @@
 """Where schemas come from: files, buckets and registries.
 
 Owns the texts `file:PATH`, `bucket:NAME` and `registry:URL`, and what is in such a file or bucket.
-It never connects to a NATS server: who asks brings a function that reads a bucket.
+The module never connects to a NATS server: who asks brings a function that reads a bucket.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ReadBucket = Callable[[str], Mapping[str, bytes]]
 
 @dataclass(frozen=True)
 class SchemaContext:
-    """What a schema is looked for with.
+    """The context in which a schema is looked for.
 
     `folder` is where relative paths begin. `stream` and `subjects` are those of the messages: a
     registry has the subject `<stream>-value`, a bucket schemas by subjects. `read_bucket` is needed

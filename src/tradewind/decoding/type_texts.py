@@ -1,6 +1,7 @@
 """Names and types that a user writes: `id bigint, items array<struct<sku: string, count: int>>`.
 
-Owns the grammar, which is that of Spark's DDL without `not null` and comments. It never asks Spark.
+Owns the grammar, which is that of Spark's DDL without `not null` and comments. The module never
+asks Spark.
 """
 
 from __future__ import annotations

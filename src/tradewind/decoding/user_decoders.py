@@ -1,7 +1,7 @@
 """Decoders that users write: a function of Python over a batch of payloads.
 
-Owns how such a function is named, found and called. It is looked up where it runs, by its name, so
-it must be importable on executors too.
+Owns how such a function is named, found and called. The function is looked up where it runs, by its
+name, so it must be importable on executors too.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class UserDecoder:
         return built(self._rows(payloads, plan), plan)
 
     def _rows(self, payloads: pa.BinaryArray, plan: RowPlan) -> list[ReadRow]:
-        """What the function returns; if it fails, it is called for each payload alone."""
+        """The result of the function; if it fails, it is called for each payload alone."""
         try:
             return self._called(payloads, plan)
         except DecodingError:

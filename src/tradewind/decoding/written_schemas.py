@@ -4,7 +4,7 @@ Owns which schema belongs to a payload: the newest one, or the one whose id is i
 
     0x00 | id of the schema, 4 bytes, big-endian | the payload itself
 
-It knows neither Avro nor Protobuf: a schema is a text here.
+The module knows neither Avro nor Protobuf: a schema is a text here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class WrittenSchemas:
         return bool(self.by_id) or self.registry is not None
 
     def split(self, payload: bytes) -> tuple[str, bytes]:
-        """The schema of a payload, and its bytes behind the id; ValueError if it has none."""
+        """The schema of a payload, and its bytes after the id; ValueError if it has none."""
         if not self.is_framed:
             return self.latest, payload
         if len(payload) < FRAME_BYTES or payload[0] != 0:
@@ -93,7 +93,7 @@ def avro_text(schema: RegisteredSchema, registry: SchemaRegistry) -> str:
 def all_references(
     schema: RegisteredSchema, registry: SchemaRegistry
 ) -> list[tuple[str, RegisteredSchema]]:
-    """What a schema imports, directly or not, each once, with its name, imported ones first."""
+    """The imports of a schema, directly or not, each once, with its name, imported ones first."""
     found: dict[str, RegisteredSchema] = {}
     order: list[str] = []
 

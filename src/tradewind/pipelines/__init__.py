@@ -1,7 +1,7 @@
 """Data pipelines on Spark: pipeline files, ready-made jobs, and SQL on streams.
 
-Owns the layer between a user's file or command and the source and sink of `tradewind.spark`. It
-never uses server internals: everything works with nats-server too.
+Owns the layer between a user's file or command and the source and sink of `tradewind.spark`. The
+package uses no server internals: everything works with nats-server too.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _write(pipeline: Pipeline) -> Path:
 
 
 def running_files() -> list[Path]:
-    """The files of the pipelines that run; none if nobody can tell."""
+    """The files of the pipelines that run; none if that is unknown."""
     found: set[Path] = set()
     with suppress(PipelineError, OSError):
         folder = private_folder()

@@ -1,9 +1,9 @@
 """Steps between the rows of a batch and the files that they are written to.
 
 Owns the contract of a step that runs while files are written: it makes other rows of those of the
-source, in the executors, and tells the driver what it has learned on the way. If it has learned of
-columns, the batch is written again with them. A step never commits, and may run any number of times
-for one batch.
+source, in the executors, and notifies the driver of what it has learned on the way. If it has
+learned of columns, the batch is written again with them. A step never commits, and may run any
+number of times for one batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RowTask(Protocol):
         """The rows to write; None if there will be another attempt, so that none is needed."""
 
     def note(self) -> str:
-        """What the driver should know at the end of the part."""
+        """A note for the driver at the end of the part."""
 
 
 class RowStep(Protocol):
@@ -43,7 +43,7 @@ class RowStep(Protocol):
 
 
 class BatchStep(Protocol):
-    """What the driver does about each batch of a sink."""
+    """The part of the driver in each batch of a sink."""
 
     def begin(self, columns: pa.Schema | None) -> RowStep:
         """The step for a table with these columns; None if there is no table yet."""

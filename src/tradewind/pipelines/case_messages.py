@@ -1,7 +1,7 @@
 """The tests in the file of a pipeline, as far as they need no Spark.
 
 Owns which names and keys a test may have, and turning sample messages into the rows that a source
-would have read. It never connects to a server.
+would have read. The module never connects to a server.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Owns the rules. Columns that no expected row names are not compared. A column that only some of the
 expected rows name is null in the others, and so is a field of an object that is not named. Numbers
-are compared by value, times as moments, and binary values as text. It never uses Spark: types are
-those of a schema as JSON.
+are compared by value, times as moments, and binary values as text. The module never uses Spark:
+types are those of a schema as JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def differences(
     *,
     ordered: bool,
 ) -> list[str]:
-    """What is not as expected, one line each; ValueError if a test expects what cannot be."""
+    """The differences from what is expected, one line each; ValueError if a test expects what
+    cannot be.
+    """
     columns = _columns(expected, fields)
     wanted = [_row(row, columns, fields, f"row {index + 1}") for index, row in enumerate(expected)]
     found = [_row(row, columns, fields, "") for row in actual]

@@ -36,7 +36,7 @@ SETTINGS: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enab
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What became of one test; `problems` is empty if it passed."""
+    """The result of one test; `problems` is empty if it passed."""
 
     name: str
     file: Path

@@ -69,7 +69,7 @@ def _check_target(pipeline: Pipeline, section: str, name: str, address: Pipeline
 
 
 def check_libraries_of(pipeline: Pipeline) -> None:
-    """What the sinks need is installed."""
+    """Check that the libraries of the sinks are installed."""
     for name, sink in pipeline.sinks.items():
         try:
             check_libraries(sink.kind)

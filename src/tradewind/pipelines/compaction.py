@@ -1,9 +1,10 @@
 """Joins the small files of Delta and Iceberg tables.
 
-Owns the choice of files that are written again, and their commit. It never changes rows. Writers
-are never held up: files are joined beside them, and the commit that puts the new files into the
-place of the old ones holds only for a table that still has all of those. Where a writer was first,
-the table is looked at again; what the writer has replaced meanwhile stays as the writer left it.
+Owns the choice of files that are written again, and their commit. The module never changes rows.
+Writers are never held up: files are joined beside them, and the commit that puts the new files into
+the place of the old ones holds only for a table that still has all of those. Where a writer was
+first, the table is looked at again; files that the writer has replaced meanwhile stay as the writer
+left them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 
 class CompactReport(msgspec.Struct, frozen=True):
-    """What was done to one table."""
+    """The result of compaction of one table."""
 
     table: str
     files_before: int
@@ -45,7 +46,8 @@ class CompactReport(msgspec.Struct, frozen=True):
 
 @dataclass
 class JoinedFiles:
-    """What was joined: files of the table, what they became, and how often a writer was first.
+    """The result of joining: files of the table, what they became, and how often a writer was
+    first.
 
     `groups_left` could be joined as well, and were left for the next time. `groups_lost` were
     joined in vain, because a writer has replaced a file of theirs.
@@ -166,7 +168,7 @@ def small_groups(files: Sequence[LakeFile], target_bytes: int) -> Iterator[list[
     for small in by_partition.values():
         group: list[LakeFile] = []
         size = 0
-        # Those that were written one after the other have names in that order.
+        # Files that were written one after the other have names in that order.
         for file in sorted(small, key=lambda one: one.path):
             if group and size + file.size_bytes > target_bytes:
                 if len(group) > 1:

@@ -31,7 +31,7 @@ from tradewind.pipelines.lakes import (
     marks_in,
 )
 
-# What a reader or writer must know of to see the rows of a table as they are.
+# Features that a reader or writer must know to see the rows of a table as they are.
 _FEATURES: Final = {"columnMapping", "deletionVectors"}
 READS_MAX: Final = 5
 Found = TypeVar("Found")
@@ -48,7 +48,7 @@ class DeltaLake:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.path
 
     @property
@@ -66,7 +66,7 @@ class DeltaLake:
         return self._again(lambda: self._library.DeltaTable(self.path, version=version))
 
     def read(self, look: Callable[[Any], Found]) -> Found:
-        """What is seen of the table as it is now."""
+        """Look at the table as it is now."""
         return self._again(lambda: look(self.load()))
 
     def _again(self, look: Callable[[], Found]) -> Found:

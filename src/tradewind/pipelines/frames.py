@@ -1,7 +1,7 @@
 """Builds Spark frames for the tables of a pipeline.
 
-Owns turning a source into columns, and chaining steps. It builds plans only and never reads a row,
-except for the sample from which a schema is inferred.
+Owns turning a source into columns, and chaining steps. The module builds plans only and never reads
+a row, except for the sample from which a schema is inferred.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def build_frames(
     """All tables of a pipeline; an error names the line. `address` is what the user's command says.
 
     Without `may_freeze` an inferred schema is not written down. `extra` are more options for the
-    streams of some sources. What `samples` has is taken instead of what sources would read.
+    streams of some sources. Rows of `samples` are taken instead of what sources would read.
     """
     from pyspark.errors import PySparkException
 

@@ -103,7 +103,7 @@ class IcebergLake:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self._target.table
 
     @property
@@ -181,7 +181,7 @@ class IcebergLake:
         latest = table.properties.get(LATEST + marks[MARK_WRITER])
         if latest is not None:
             return is_written(marks, [msgspec.json.decode(latest, type=dict[str, str])])
-        # Of a query that has not written here yet, or by a version that knew no such property.
+        # For a query that has not written here yet, or one of a version that knew no such property.
         return is_written(marks, commits_of(table))
 
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:
@@ -260,7 +260,7 @@ def _name_columns(transaction: Any) -> None:
 
 
 def commits_of(table: Any) -> list[dict[str, str]]:
-    """What the snapshots of a table say of themselves, the latest first."""
+    """The properties of the snapshots of a table, the latest first."""
     summaries = (snapshot.summary for snapshot in reversed(table.snapshots()))
     return [one.additional_properties for one in summaries if one is not None]
 
@@ -332,8 +332,8 @@ def _append_of(snapshot: Any, table: Any) -> Any:
 def _data_files(table: Any, metadata: Any, files: Sequence[WrittenFile]) -> Iterator[Any]:
     """New files as a commit has them, with the partition that each was written for.
 
-    What keeps an order is taken from the bounds of the file, where an empty text is not null;
-    a bucket cannot be.
+    A partition that keeps an order is taken from the bounds of the file, where an empty text is not
+    null; a bucket cannot be.
     """
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,

@@ -1,7 +1,7 @@
 """Infers the schema of JSON payloads from a sample.
 
 Owns what a sample must have, and the result in Spark's DDL. How types are merged is
-`tradewind.decoding.payload_kinds`. It is pure.
+`tradewind.decoding.payload_kinds`. The module is pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIELDS_MAX: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What a sample gave: the fields as DDL, how many payloads were no JSON object, the names."""
+    """The result of a sample: the fields as DDL, how many payloads were no object, the names."""
 
     ddl: str
     sampled: int

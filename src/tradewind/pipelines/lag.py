@@ -67,7 +67,7 @@ class ServerLag:
         lag.seconds = _age(message.time_ns)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             with suppress(ClientError, OSError):
                 self._connection.close()
@@ -100,7 +100,7 @@ class TargetSeq:
             return None
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             with suppress(ClientError, OSError):
                 self._connection.close()

@@ -42,7 +42,7 @@ _LAST_CHECKPOINT: Final = "_last_checkpoint"
 def expire(lake: DeltaLake | IcebergLake, seconds: float, keep: int) -> int:
     """Forget versions that were replaced longer ago; returns their number.
 
-    At least `keep` of them stay. What others change meanwhile is looked at again.
+    At least `keep` of them stay. Changes that others make meanwhile are looked at again.
     """
     for _ in range(COMMITS_MAX):
         cutoff_ms = time.time_ns() // 1_000_000 - round(seconds * 1000)
@@ -108,7 +108,7 @@ def _expire_iceberg(lake: IcebergLake, cutoff_ms: int, keep: int) -> int:
 def expired_ids(metadata: Any, cutoff_ms: int, keep: int) -> set[int]:
     """The snapshots that go: neither a branch nor a tag needs them.
 
-    Of each branch the last `keep` ones stay, and those that were its latest after the cutoff.
+    The last `keep` ones of each branch stay, and those that were its latest after the cutoff.
     """
     by_id = {one.snapshot_id: one for one in metadata.snapshots}
     kept: set[int] = set()
@@ -126,7 +126,7 @@ def expired_ids(metadata: Any, cutoff_ms: int, keep: int) -> set[int]:
                 kept.add(place.snapshot_id)
             replaced_ms = place.timestamp_ms
             place = by_id.get(place.parent_snapshot_id) if place.parent_snapshot_id else None
-    # Those of no branch were staged, or rolled back.
+    # Snapshots of no branch were staged, or rolled back.
     kept |= {
         one.snapshot_id
         for one in metadata.snapshots
@@ -167,7 +167,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Folder:
-    """What lies below a folder of an Iceberg table."""
+    """The content below a folder of an Iceberg table."""
 
     system: pafs.FileSystem
     files: list[pafs.FileInfo]
@@ -247,7 +247,7 @@ class DeltaLog:
 
     @property
     def first_version(self) -> int:
-        """The oldest version that can be told from the one before; -1 if there is none."""
+        """The oldest version that can be distinguished from the one before; -1 if there is none."""
         return min(self.moments, default=-1)
 
 
@@ -276,7 +276,7 @@ def delta_log(lake: DeltaLake) -> DeltaLog:
 
 
 def _hint(system: pafs.FileSystem, path: str) -> int:
-    """The version of the checkpoint that readers begin with; -1 if it cannot be told."""
+    """The version of the checkpoint that readers begin with; -1 if it is unknown."""
     try:
         with system.open_input_stream(path) as stream:
             return int(msgspec.json.decode(stream.read())["version"])
@@ -287,8 +287,8 @@ def _hint(system: pafs.FileSystem, path: str) -> int:
 def _expire_delta(lake: DeltaLake, cutoff_ms: int, keep: int) -> int:
     """Shorten the log, up to a checkpoint that has been there for a while.
 
-    Whoever begins to read the table with an older checkpoint gets to its end before that goes. Such
-    a checkpoint is written if there is none, and the log is shortened the next time.
+    A reader that begins with an older checkpoint gets to its end before that goes. Such a
+    checkpoint is written if there is none, and the log is shortened the next time.
     """
     log = delta_log(lake)
     table = lake.load()

@@ -22,7 +22,7 @@ _DELETIONS: Final = "deletionVectors"
 
 
 class LakeFigures(msgspec.Struct, frozen=True):
-    """A table as its log tells it; times are nanoseconds since 1970, 0 if nothing is there.
+    """A table according to its log; times are nanoseconds since 1970, 0 if nothing is there.
 
     Unless it `is_exact`, some rows of the files are deleted, and only a reader knows which.
     """

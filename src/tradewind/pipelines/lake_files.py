@@ -1,8 +1,8 @@
 """The data files of Delta and Iceberg tables, as executors write and read them.
 
 Owns writing Parquet files: the folder of a partition, a name that no other attempt uses, the
-maximum size, and the description for the commit. It never commits: until then a file is an orphan
-that is not read. It uses Arrow, never Spark.
+maximum size, and the description for the commit. The module never commits: until then a file is an
+orphan that is not read. The module uses Arrow, never Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ OPEN_FILES_MAX: Final = 64
 READ_ROWS: Final = 64 * 1024
 TEXT_STATISTIC_MAX: Final = 64
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-# What Hive and Spark escape in the name of a partition's folder, and what ends a path elsewhere.
+# Characters that Hive and Spark escape in the folder of a partition, and those that end a path
+# elsewhere.
 _ESCAPED: Final = frozenset("\"#%'*/:=?\\{}[]^ <>|,;&@+~`!$()") | {chr(code) for code in range(32)}
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 
@@ -157,7 +158,7 @@ def field_text(field: PartitionField, value: Any) -> str | None:
 
 
 def partition_folder(partition: Mapping[str, str | None]) -> str:
-    """The folder of a partition as Hive and Spark name it, with a slash behind it if it has one."""
+    """The folder of a partition as Hive and Spark name it, with a slash after it if it has one."""
     parts = [
         f"{_escaped(name)}={NULL_FOLDER if value is None else _escaped(value)}/"
         for name, value in partition.items()
@@ -258,7 +259,7 @@ class FileWriter:
             self._finish(next(iter(self._open)))
 
     def close(self) -> list[WrittenFile]:
-        """Finish all files, and tell of them."""
+        """Finish all files, and return them."""
         for key in list(self._open):
             self._finish(key)
         return self._done
@@ -292,7 +293,7 @@ class FileWriter:
 
 
 def statistics_json(metadata: pq.FileMetaData) -> str:
-    """What a Delta log says of a file, so that readers can pass it over.
+    """The entry of a Delta log about a file, so that readers can pass it over.
 
     Bounds are left out where they could be wrong by rounding (decimals), by not-a-number (floats),
     or too long (texts).

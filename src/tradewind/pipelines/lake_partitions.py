@@ -3,7 +3,8 @@
 Owns the notation of `partition_by`: `region`, `month(time)`, `day(time)`, `hour(time)` and
 `bucket(16, key)`, the names of what is derived, and its values. An Iceberg table has these as
 partition transforms, which no reader sees as columns; a Delta table and a folder of Parquet files
-have a column with the derived value. Times are in UTC. It loads Arrow only for rows and types.
+have a column with the derived value. Times are in UTC. The module loads Arrow only for rows and
+types.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """What the partition is called: the column, or one such as `time_day`."""
+        """The name of the partition: the column, or one such as `time_day`."""
         if self.transform == "identity":
             return self.column
         suffix = f"_{self.buckets}" if self.buckets else ""

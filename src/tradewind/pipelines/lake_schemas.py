@@ -2,7 +2,7 @@
 
 Owns the allowed differences: a column (or a nested field) that the table lacks is added and is null
 in older rows; one that the batch lacks is null in its rows; a narrower number fits a wider one. All
-other differences are errors that name the column and both types. It uses Arrow only.
+other differences are errors that name the column and both types. The module uses Arrow only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def merged_schema(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
-    """The columns of the table with those that the batch adds, behind the others.
+    """The columns of the table with those that the batch adds, after the others.
 
     PipelineError names a column whose type does not fit.
     """

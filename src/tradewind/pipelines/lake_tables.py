@@ -52,9 +52,9 @@ class ConflictError(Exception):
 class TableChange:
     """One commit: files that come, files that go, or all that were there before.
 
-    An upsert has looked for its keys in the files of `planned_with`. It does not hold for a table
-    that has others: they may have the same keys. An append holds whatever the table has. A change
-    that keeps all rows only puts them into other files; no batch belongs to it.
+    An upsert has looked for its keys in the files of `planned_with`. The change does not hold for a
+    table that has others: they may have the same keys. An append holds whatever the table has. A
+    change that keeps all rows only puts them into other files; no batch belongs to it.
     """
 
     added: Sequence[WrittenFile]
@@ -310,7 +310,9 @@ def write_by_step(
 
 
 def write_files(rows: DataFrame, job: FilesJob) -> WrittenRows:
-    """What the executors have written, and the keys of an upsert; all else stays with them."""
+    """The files that the executors have written, and the keys of an upsert; all else stays with
+    them.
+    """
     found = map_in_arrow(rows, job, _FILES).collect()
     added = [
         file for row in found for file in msgspec.json.decode(row["files"], type=list[WrittenFile])

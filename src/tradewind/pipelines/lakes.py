@@ -33,7 +33,7 @@ MARK_BATCH: Final = "tradewind.batch"
 MARK_OFFSETS: Final = "tradewind.offsets"
 # Up to where the streams are in the table: {"ORDERS": {"created_ns": ..., "seq": ...}}.
 MARK_UNTIL: Final = "tradewind.until"
-# What is behind it is the id of a writer: the marks of its latest batch as JSON, kept where the
+# After it comes the id of a writer: the marks of its latest batch as JSON, kept where the
 # commit that had them may be gone.
 LATEST: Final = "tradewind.latest."
 # When small files were last joined, in milliseconds; a transaction id of Delta, a property of
@@ -50,7 +50,7 @@ BatchWriter = Callable[[Any, int], None]
 class SinkQuery:
     """The query of a sink, by its name in the pipeline and the folder where Spark keeps it.
 
-    `part` tells the sinks apart that one query writes.
+    `part` distinguishes the sinks that one query writes.
     """
 
     sink: str
@@ -59,7 +59,9 @@ class SinkQuery:
 
     @property
     def query_id(self) -> str:
-        """What Spark calls the query; a new checkpoint gets a new one, and so does each part."""
+        """The id that Spark gives the query; a new checkpoint gets a new one, and so does each
+        part.
+        """
         found: str = msgspec.json.decode((self.checkpoint / "metadata").read_bytes())["id"]
         return str(uuid5(UUID(found), self.part)) if self.part else found
 
@@ -69,7 +71,7 @@ class SinkQuery:
         return self.checkpoint / "sinks" / self.part if self.part else self.checkpoint
 
     def committed(self) -> str | None:
-        """What Spark has planned for the last batch that is done; None if there is none."""
+        """The plan of Spark for the last batch that is done; None if there is none."""
         names = names_in(self.checkpoint / "commits")
         numbers = [int(name) for name in names if name.isdecimal()]
         if not numbers:
@@ -77,7 +79,7 @@ class SinkQuery:
         return (self.checkpoint / "offsets" / str(max(numbers))).read_bytes().decode()
 
     def marks(self, number: int) -> dict[str, str]:
-        """What a commit says of its batch."""
+        """The marks that a commit has of its batch."""
         planned = (self.checkpoint / "offsets" / str(number)).read_bytes()
         return {
             MARK_SINK: self.sink,

@@ -1,11 +1,11 @@
-"""Keeps tables in good order beside those who write and read them, and tells their figures.
+"""Keeps tables in good order beside those who write and read them, and reports their figures.
 
 Owns one round of maintenance: small files are joined, old versions are forgotten, and files that
 nothing needs are removed, each within a limit of time and bytes, so that the next round goes on
-where this one ends. It needs no Spark, holds up no writer, and can be killed at any moment: what it
-has not committed are files that no table names, which a later round removes. The files of a Parquet
-folder are never touched, because its readers list them by themselves; only what unfinished batches
-have left beside the folder is removed.
+where this one ends. The module needs no Spark, holds up no writer, and can be killed at any moment:
+what it has not committed are files that no table names, which a later round removes. The files of a
+Parquet folder are never touched, because its readers list them by themselves; only what unfinished
+batches have left beside the folder is removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUND_BYTES_MAX: Final = 16 << 30
 
 
 class MaintenancePolicy(msgspec.Struct, frozen=True):
-    """What one round does at most.
+    """The limits of one round.
 
     Without `expire_seconds` all versions stay; without a maximum all is done at once.
     `orphan_seconds` is how long a file stays that no version needs: longer than any batch is on its
@@ -81,7 +81,7 @@ class TableFigures(LakeFigures, frozen=True, kw_only=True):
 
 
 class MaintenanceReport(msgspec.Struct, frozen=True):
-    """What one round did to a table.
+    """The result of one round on a table.
 
     `removed` counts files that nothing needed. `files_joined` were replaced by `files_written`, and
     `groups_left` groups of small files were left for the next round. `conflicts` counts commits

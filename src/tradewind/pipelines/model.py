@@ -1,7 +1,7 @@
 """The typed model of a pipeline's file.
 
-Owns the names of all keys and their defaults. It never checks combinations of keys, which is up to
-`loading`, and never reads a file or a stream.
+Owns the names of all keys and their defaults. The module never checks combinations of keys, which
+is up to `loading`, and never reads a file or a stream.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Watermark(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Placed(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What may say where its server is and how to log in there; see `tradewind.spark.logins`."""
+    """An entry that may say where its server is and how to log in there; see
+    `tradewind.spark.logins`.
+    """
 
     server: str = ""
     context: str = ""
@@ -113,7 +115,7 @@ class Source(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """What is read: the name of the key that says where it is."""
+        """The kind of the source: the name of the key that says where it is."""
         return next(name for name in SOURCE_KINDS if getattr(self, name))
 
     @property
@@ -189,7 +191,7 @@ class Sink(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True, rename
 
     @property
     def spark_mode(self) -> str:
-        """What Spark calls the mode: rows that replace others are those that changed."""
+        """The output mode of Spark: rows that replace others are those that changed."""
         return "update" if self.mode == "upsert" else self.mode
 
     @property
@@ -260,12 +262,12 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the pipeline."""
         return self.head.pipeline
 
     @property
     def folder(self) -> Path:
-        """What paths in the file are relative to."""
+        """The folder that paths in the file are relative to."""
         return self.document.path.resolve().parent
 
     @property

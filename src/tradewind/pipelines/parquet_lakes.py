@@ -73,7 +73,7 @@ class ParquetLake:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.path
 
     @property
@@ -235,7 +235,7 @@ def keep_columns(checkpoint: Place, columns: pa.Schema) -> None:
 
 
 def _listed(folder: Path) -> Staged | None:
-    """What an earlier attempt has written completely; None if there is none."""
+    """The batch that an earlier attempt has written completely; None if there is none."""
     try:
         return msgspec.json.decode((folder / LIST_FILE).read_bytes(), type=Staged)
     except FileNotFoundError:

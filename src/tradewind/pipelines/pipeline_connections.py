@@ -1,7 +1,7 @@
 """Determines the servers of the streams of a pipeline.
 
-Owns the precedence of addresses: the table, then the file, then the command line. It passes them to
-Spark as options and to the client as arguments.
+Owns the precedence of addresses: the table, then the file, then the command line. The module passes
+them to Spark as options and to the client as arguments.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class PipelineAddress:
 
     @classmethod
     def first_of(cls, *places: Addressed) -> PipelineAddress:
-        """That of the first place that names a server or a context.
+        """The address of the first place that names a server or a context.
 
         The login may stand elsewhere: in a place that is nearer, or in one that names no server of
-        its own, to which it would belong. It is taken as a whole.
+        its own, to which it would belong. The login is taken as a whole.
         """
         server, context, login = "", "", JobLogin()
         for place in places:

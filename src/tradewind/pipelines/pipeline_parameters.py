@@ -23,7 +23,7 @@ _SIGN: Final = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]{0,99})(?::([^{}
 
 
 class Parameters:
-    """The values that a run has. It notes which were used, so that a typing error is found."""
+    """The values that a run has. Used ones are noted, so that a typing error is found."""
 
     def __init__(
         self, given: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None

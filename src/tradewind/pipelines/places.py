@@ -35,7 +35,7 @@ _OBJECT_STORES: Final = ("s3a", "gs")
 
 
 def problem_of(uri: str) -> str:
-    """What is wrong with the address of a folder; empty if nothing is."""
+    """The problem with the address of a folder; empty if nothing is."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return "" if parts.path.strip("/") and not parts.netloc else "use file:///FOLDER"
@@ -72,7 +72,7 @@ class RemoteFolder:
         return self.uri.rstrip("/").rpartition("/")[2]
 
     def read_bytes(self) -> bytes:
-        """What a file holds; FileNotFoundError if there is none."""
+        """The content of a file; FileNotFoundError if there is none."""
         return self._files().read(self.uri)
 
     def exists(self) -> bool:

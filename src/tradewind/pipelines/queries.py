@@ -85,7 +85,7 @@ class QueryResult:
 
 
 def read_catalog(address: PipelineAddress, text: str = "") -> TableCatalog:
-    """What a server has; with the state of the streams that a query names."""
+    """The streams and buckets of a server; with the state of the streams that a query names."""
     with address.connect() as connection:
         manager = connection.jetstream_manager()
         streams = tuple(manager.streams.names())

@@ -34,7 +34,7 @@ def batches_of(pipeline: Pipeline) -> dict[str, list[BatchRange]]:
 def copy_logs(folder: RemoteFolder, target: Path) -> None:
     """Have the logs of queries in a folder of this machine; they are small, and few are kept.
 
-    What is done comes first: a batch that is committed in between has its offsets among the others.
+    Commits come first: a batch that is committed in between has its offsets among the others.
     """
     for query in names_in(folder):
         for log in (COMMITS_FOLDER, OFFSETS_FOLDER):

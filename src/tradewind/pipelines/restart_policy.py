@@ -84,7 +84,7 @@ class Restarts:
         return True
 
     def notes(self) -> list[str]:
-        """What is waited for, one line for each query."""
+        """The queries that wait, one line each."""
         now = self._clock()
         return [
             f"{name} failed and starts again in {max(pause.due - now, 0):.0f} s (attempt"

@@ -75,7 +75,7 @@ class _Running:
     status: QueryStatus
     sources: list[str]
     target: TargetSeq | None = None
-    # Of a query that several sinks share: what each of them is called, and where it goes.
+    # For a query that several sinks share: the name of each of them, and where it goes.
     members: dict[str, str] = field(default_factory=dict)
     seen: str = ""
     rows_before: int = 0
@@ -84,7 +84,7 @@ class _Running:
     slow_start: SlowStart = field(default_factory=SlowStart)
 
     def shown(self) -> list[QueryStatus]:
-        """What is told of it: one status for each sink."""
+        """The statuses that are shown: one for each sink."""
         if not self.members:
             return [self.status]
         return [
@@ -310,7 +310,7 @@ class Runner:
         status.rows_per_second = sum(rows for _, rows in running.recent) / RATE_SECONDS
 
     def _measure(self) -> None:
-        """Ask for the lags. Offsets are told from each other by the names of their streams."""
+        """Ask for the lags. Offsets are distinguished by the names of their streams."""
         for running in self._queries:
             known: dict[str, int] = {}
             for offsets in running.offsets:
@@ -343,7 +343,7 @@ class Runner:
         on_update: Callable[[PipelineStatus], None],
         seconds: float | None = None,
     ) -> None:
-        """Run until told to stop, or everything is done, or this many seconds have passed."""
+        """Run until asked to stop, or everything is done, or this many seconds have passed."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while is_active := self.poll():
             on_update(self.status)
@@ -368,7 +368,7 @@ class Runner:
                 and time.monotonic() < deadline
             ):
                 time.sleep(0.02)
-            # What it dies of while it stops is nobody's concern: the next run does it again.
+            # An error while it stops does not matter: the next run does it again.
             with suppress(Exception):
                 running.query.stop()
             self._observe(running)

@@ -1,7 +1,8 @@
 """Explains why a payload does not fit its schema.
 
-Owns the texts for bad rows. It runs in Spark's Python workers for bad rows only, so it may inspect
-every field. It never decides whether a row is bad, which is up to Spark's own reader.
+Owns the texts for bad rows. The module runs in Spark's Python workers for bad rows only, so it may
+inspect every field. The module never decides whether a row is bad, which is up to Spark's own
+reader.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Field = tuple[str, str, bool]
 
 
 def reason_of(payload: bytes | None, fields: Sequence[Field]) -> str:
-    """What is wrong with a payload, the first thing that is found."""
+    """The problem with a payload, the first one that is found."""
     if not payload:
         return "the payload is empty"
     try:

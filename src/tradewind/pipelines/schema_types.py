@@ -1,7 +1,7 @@
 """Finds misspelt types in schemas without Spark.
 
-Owns the names of Spark's types and as much of their notation as is needed to find them. What is
-not understood is left to Spark, which reads every schema before a pipeline runs.
+Owns the names of Spark's types and as much of their notation as is needed to find them. Types that
+are not understood are left to Spark, which reads every schema before a pipeline runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPES: Final = frozenset(
     }
 )
 _NESTED: Final = ("array", "map", "struct")
-# What other systems call a type of Spark.
+# Names that other systems have for a type of Spark.
 _FOREIGN: Final = {
     "text": "string",
     "str": "string",
@@ -105,7 +105,7 @@ def check_type(text: str) -> None:
 
 
 def _inside(text: str) -> str:
-    """What stands between the brackets at the begin of a text; empty if there are none."""
+    """The text between the brackets at the begin of a text; empty if there are none."""
     if not text.startswith("<"):
         return ""
     depth = 0

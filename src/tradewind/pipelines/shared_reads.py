@@ -1,9 +1,9 @@
 """One read of a source for several sinks.
 
-Owns the shared query. It reads a micro-batch once, keeps it while its sinks are written one after
-the other, and gives each of them marks of its own. A batch that is repeated after a crash therefore
-finds the sinks that have it, and writes only the others. Only tables that are made row by row can
-share a read: the state of aggregates and joins belongs to a query of its own.
+Owns the shared query. The query reads a micro-batch once, keeps it while its sinks are written one
+after the other, and gives each of them marks of its own. A batch that is repeated after a crash
+therefore finds the sinks that have it, and writes only the others. Only tables that are made row by
+row can share a read: the state of aggregates and joins belongs to a query of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SharedRead:
 
     @property
     def name(self) -> str:
-        """What the query is called."""
+        """The name of the query."""
         return shared_name(self.source)
 
     @property
@@ -115,7 +115,7 @@ def shared_writer(
         finally:
             kept.unpersist()
 
-    # What does not fit has to be there, too, if it is published.
+    # A payload that does not fit has to be there, too, if it is published.
     rows = frames.raw[read.source] if read.has_letters else frames.tables[read.source]
     return rows.writeStream.foreachBatch(write).outputMode("append")
 

@@ -15,7 +15,7 @@ from types import FrameType
 
 @contextmanager
 def stop_event() -> Iterator[Event]:
-    """An event that Ctrl-C and SIGTERM set; enter it behind Spark's start, which has handlers."""
+    """An event that Ctrl-C and SIGTERM set; enter it after Spark's start, which has handlers."""
     event = Event()
 
     def ask(_number: int, _frame: FrameType | None) -> None:

@@ -108,7 +108,7 @@ def letter_of(pipeline: Pipeline, source: str) -> DeadLetter:
 
 
 def letter_options(pipeline: Pipeline, source: str, address: PipelineAddress) -> dict[str, str]:
-    """What the format `jetstream` is told about the stream of dead letters."""
+    """The options of the format `jetstream` for the stream of dead letters."""
     where = PipelineAddress.first_of(pipeline.sources[source], pipeline.head, address)
     options = where.spark_options() | timeout_option(pipeline.sources[source].timeout)
     return options | {"stream": letter_of(pipeline, source).stream}
@@ -182,7 +182,7 @@ def _partitions(pipeline: Pipeline, name: str) -> list[PartitionField]:
 def _check_partitions(
     pipeline: Pipeline, name: str, frame: DataFrame, fields: Sequence[PartitionField]
 ) -> None:
-    """What is derived fits the type of its column, and is not the name of another one."""
+    """Check that a derived column fits the type of its column, and has a name of its own."""
     if all(field.transform == "identity" for field in fields):
         return
     from tradewind.pipelines.arrow_jobs import arrow_schema
@@ -261,7 +261,7 @@ def sink_messages(frame: DataFrame, sink: Sink) -> DataFrame:
 
 
 def write_options(pipeline: Pipeline, sink: Sink, address: PipelineAddress) -> dict[str, str]:
-    """What the format `jetstream` is told about a stream or bucket that is written."""
+    """The options of the format `jetstream` for a stream or bucket that is written."""
     where = PipelineAddress.first_of(sink, pipeline.head, address)
     options = (
         where.spark_options()
@@ -289,7 +289,7 @@ def _changes_writer(options: Mapping[str, str], query: SinkQuery) -> Callable[[A
 def batch_writer(
     pipeline: Pipeline, name: str, show: BatchPrinter, query: SinkQuery
 ) -> BatchWriter:
-    """What is called with each micro-batch."""
+    """The function that is called with each micro-batch."""
     sink = pipeline.sinks[name]
     if sink.console is not None:
         return lambda batch, number: show(name, sink, batch, number)

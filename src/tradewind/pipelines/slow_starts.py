@@ -60,14 +60,14 @@ class SlowStart:
         return True
 
     def note(self, name: str) -> str:
-        """What is being waited for, and what would help; empty if nothing is."""
+        """The reason for waiting, and what would help; empty if nothing is."""
         if self._due is None:
             return ""
         seconds = max(self._due - self._clock(), 0)
         return f"{name}: {BUSY}. Try {self._tries + 1} follows in {seconds:.0f} s"
 
     def summary(self) -> str:
-        """How long it was tried, behind the reason of the failure; empty if it never was."""
+        """How long it was tried, after the reason of the failure; empty if it never was."""
         if not self._tries:
             return ""
         minutes = (self._clock() - self._began) / 60

@@ -34,7 +34,7 @@ LOST_ADVICE: Final = (
 _ADVICE: Final = ((SLOW_SIGNS, SLOW_ADVICE), (ENDED_SIGNS, ENDED_ADVICE), (LOST_SIGNS, LOST_ADVICE))
 _PACKAGES: Final = ("py4j.", "pyspark.")
 _OURS: Final = re.compile(r"^(?:[\w.]*\.)?\w+(?:Error|Exception|Exit): (.+)$", re.MULTILINE)
-# What Java says of an exception of Python, before it or around it.
+# Words of Java about an exception of Python, before it or around it.
 _EMPTY_WORDS: Final = ("An exception was thrown from the Python worker", "Job aborted", "Task ")
 _RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE|\n|$)")
 _CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)(?: SQLSTATE: \w+|\n|$)")
@@ -47,7 +47,9 @@ def quiet_spark_loggers() -> None:
 
 
 def short_reason(error: BaseException) -> str:
-    """What an exception of Spark says, without its stacks, and what to do if it is Spark's own."""
+    """The message of an exception of Spark, without its stacks, and what to do if it is Spark's
+    own.
+    """
     text = str(error)
     reason = _reason(text) or type(error).__name__
     if _is_lost(error):

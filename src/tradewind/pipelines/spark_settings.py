@@ -28,7 +28,7 @@ _PACKAGE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 _SECRET: Final = re.compile(
     r"secret|passw|token|key|credential|login|auth|seed|jwt|nats_url", re.IGNORECASE
 )
-# What another key of the file says, or what the results would not be right with.
+# Settings that another key of the file has, or that the results would not be right with.
 FORBIDDEN: Final = {
     "spark.master": "set `master` in the section spark",
     "spark.app.name": "it follows from the name of the pipeline",
@@ -64,7 +64,7 @@ class SparkSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         return found
 
     def lines(self) -> Iterator[str]:
-        """What is set, one line each, without secrets."""
+        """The settings, one line each, without secrets."""
         if self.master:
             yield f"master {self.master}"
         for name, value in sorted(self.conf.items()):

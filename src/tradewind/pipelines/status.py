@@ -104,7 +104,7 @@ def write_status(checkpoint: Place, status: PipelineStatus) -> None:
 
 
 def read_status(checkpoint: Place) -> PipelineStatus | None:
-    """What the last runner wrote; None if the pipeline never ran."""
+    """The status that the last runner wrote; None if the pipeline never ran."""
     return read_status_file(checkpoint / STATUS_FILE, PipelineStatus)
 
 

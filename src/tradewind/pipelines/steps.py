@@ -80,7 +80,7 @@ def _python_frame(
 def _load_module(path: Path, name: str) -> Any:
     """A user's file as a module whose functions travel to the executors by value.
 
-    It is run once for each content, however often its functions are called.
+    The file is run once for each content, however often its functions are called.
     """
     from pyspark import cloudpickle
 

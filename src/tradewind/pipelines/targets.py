@@ -43,7 +43,7 @@ def ensure_bucket(address: PipelineAddress, name: str, *, may_create: bool) -> N
 
 
 def missing_stream(address: PipelineAddress, wanted: Sequence[str]) -> str:
-    """What is wrong with the names of streams to read; empty if all are there."""
+    """The problem with the names of streams to read; empty if all are there."""
     from fnmatch import fnmatchcase
 
     with address.connect() as connection:

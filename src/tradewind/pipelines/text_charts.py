@@ -1,6 +1,6 @@
 """Charts and tables for a terminal, as plain lines.
 
-Owns bars and sparklines. It takes numbers and texts, and never uses Spark or colours.
+Owns bars and sparklines. The module takes numbers and texts, and never uses Spark or colours.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def run_together(
 ) -> list[Runner]:
     """Run pipelines until all are done or one stops them; returns those that began.
 
-    What a pipeline fails with is given to `on_failure`.
+    The error of a pipeline is given to `on_failure`.
     """
     began: list[Runner] = []
     live: dict[Runner, ExitStack] = {}

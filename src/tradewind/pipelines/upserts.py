@@ -67,7 +67,7 @@ def latest_rows(batch: DataFrame, upsert: Upsert) -> DataFrame:
 
 
 def check_unique(keys: pa.Table) -> None:
-    """PipelineError if a key is there twice, so that nothing tells which of its rows counts."""
+    """PipelineError if a key is there twice, so that it is unknown which of its rows counts."""
     counts = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts["count_all"], 1))
     if twice.num_rows:
@@ -80,7 +80,7 @@ def check_unique(keys: pa.Table) -> None:
 
 
 class KeyBounds:
-    """Keys in their order, to tell which files may have a row of one of them."""
+    """Keys in their order, to find which files may have a row of one of them."""
 
     def __init__(self, keys: pa.Table) -> None:
         self._sorted: dict[str, list[Any]] = {}

@@ -18,8 +18,8 @@ RANGES_MAX: Final = 10_000
 RANGE_MIN: Final = 1000
 SHOWN_MAX: Final = 10
 Outcome = Literal["same", "different", "unverifiable"]
-# What a row of a comparison is: in the stream only, in the lake only, in the lake more often, or
-# with other columns.
+# The kinds of rows of a comparison: in the stream only, in the lake only, in the lake more often,
+# or with other columns.
 Kind = Literal["missing", "extra", "twice", "changed"]
 KINDS: Final[tuple[Kind, ...]] = ("missing", "extra", "twice", "changed")
 _WORDS: Final = {
@@ -47,7 +47,9 @@ _CHANGING: Final = re.compile(
 
 
 class StreamRange(msgspec.Struct, frozen=True):
-    """What was compared of one stream; rows of the lake before it no longer have a message."""
+    """The range of one stream that was compared; rows of the lake before it no longer have a
+    message.
+    """
 
     stream: str
     first_seq: int
@@ -65,7 +67,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is known of one sink."""
+    """The result for one sink."""
 
     sink: str
     outcome: Outcome
@@ -113,8 +115,8 @@ def lines_of(verdict: Verdict) -> Iterator[str]:
 def planned_offsets(log: str) -> dict[str, int]:
     """The last sequence of each stream in an entry of Spark's log of offsets.
 
-    Behind a version and a line of settings there is one line for each source. Of two sources of the
-    same stream the one counts that is less far.
+    After a version and a line of settings there is one line for each source. If two sources have
+    the same stream, the one counts that is less far.
     """
     found: dict[str, int] = {}
     for line in log.splitlines()[2:]:

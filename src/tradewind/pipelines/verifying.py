@@ -3,8 +3,8 @@
 Owns the comparison. The rows of a sink are computed again, from the current streams up to the
 committed position of the query, and compared with those of the lake: first by count and checksum of
 ranges of sequences, then row by row where these differ. A row whose message has been removed from
-the stream cannot be compared, and is counted. It never writes anything, and a pipeline may run at
-the same time.
+the stream cannot be compared, and is counted. The module never writes anything, and a pipeline may
+run at the same time.
 """
 
 from __future__ import annotations
@@ -211,14 +211,14 @@ class _Comparison:
         return frame
 
     def _compared(self, expected: DataFrame) -> list[str]:
-        """The columns that are compared; those that tell where a row belongs are always."""
+        """The columns that are compared; those that say where a row belongs always are."""
         if not self._columns:
             return list(expected.columns)
         keys = [name for name in ("stream", "seq") if name in expected.columns]
         return [*keys, *(name for name in self._columns if name not in keys)]
 
     def _spans(self, ends: Mapping[str, int], lake: DataFrame) -> dict[str, _Span]:
-        """What each stream still has of what was committed."""
+        """The range of each stream that is committed and still there."""
         spans: dict[str, _Span] = {}
         for origin in self._pipeline.origins[self._sink.input]:
             source = self._pipeline.sources[origin]
@@ -474,7 +474,7 @@ def plan_nodes(plan: Any) -> Iterator[str]:
 
 
 def _states(options: Mapping[str, str]) -> list[ReadState]:
-    """What streams have now, asked without Spark."""
+    """The streams as they are now, asked without Spark."""
     from tradewind.spark.provider_choice import open_provider
     from tradewind.spark.source_options import parse_options
 
@@ -487,7 +487,7 @@ def _states(options: Mapping[str, str]) -> list[ReadState]:
 
 @contextmanager
 def _watched(spark: SparkSession, on_progress: Progress) -> Iterator[None]:
-    """Tell how many tasks of what Spark does just now are done, twice a second."""
+    """Report how many of Spark's current tasks are done, twice a second."""
     stop = Event()
     tracker = spark.sparkContext.statusTracker()
 

@@ -67,7 +67,7 @@ class _Floor:
     created_ns: int
     seq: int
     is_limits: bool
-    # What was tried last, and when it may be tried again if the consumer has not come so far.
+    # The last attempt, and when it may be tried again if the consumer has not come so far.
     tried_seq: int = 0
     again_at: float = 0.0
 
@@ -89,7 +89,7 @@ class Acknowledger:
 
     @property
     def mark(self) -> dict[str, int]:
-        """What is put into an offset; another consumer has another one."""
+        """The mark in an offset; another consumer has another one."""
         return {"acks": crc32(self._name.encode())}
 
     def has_mark(self, point: Mapping[str, int]) -> bool:
@@ -97,10 +97,10 @@ class Acknowledger:
         return self.mark.items() <= point.items()
 
     def begin(self, stream: str, point: Mapping[str, int]) -> None:
-        """The consumer comes to a query that reads a stream behind this offset: make sure of it.
+        """The consumer comes to a query that reads a stream after this offset: make sure of it.
 
-        Messages before it that the consumer has still to acknowledge are an error, because
-        they would be acknowledged without having been read.
+        Messages before it that the consumer has still to acknowledge are an error, because they
+        would be acknowledged without having been read.
         """
         created_ns = point["created_ns"]
         if not self._is_known(stream, created_ns):
@@ -113,8 +113,8 @@ class Acknowledger:
     def move(self, offset: Mapping[str, Mapping[str, int]]) -> None:
         """Acknowledge what Spark has committed; what was acknowledged before costs nothing.
 
-        What a consumer holds back is tried again some time later, when Spark asks for more.
-        Of an offset without the mark nothing is acknowledged: the consumer was not there.
+        Messages that a consumer holds back are tried again some time later, when Spark asks for
+        more. Nothing of an offset without the mark is acknowledged: the consumer was not there.
         """
         for stream, point in offset.items():
             created_ns, seq = point["created_ns"], point["seq"]
@@ -161,7 +161,7 @@ class Acknowledger:
         *,
         is_begin: bool,
     ) -> _Floor | None:
-        """What the server says of a consumer, which is made if it is not there.
+        """The answer of the server about a consumer, which is made if it is not there.
 
         None if the stream is another one of the same name: nothing of that was read.
         """
@@ -198,7 +198,7 @@ class Acknowledger:
         elif subjects:
             config["filter_subjects"] = subjects
         if retention == WORK_QUEUE:
-            # It has to deliver all, so it has to be in order from the begin on.
+            # The consumer has to deliver all, so it has to be in order from the begin on.
             if is_begin:
                 self._check_begin(place, 0, after_seq)
         elif after_seq >= place.state.first_seq:
@@ -241,7 +241,7 @@ class Acknowledger:
             )
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._kept.close()
 
 

@@ -1,7 +1,7 @@
 """Record batches of the tables in `columns`.
 
-Owns the schema of a batch and its size. It never knows a column by name, and never copies or
-selects data, which is up to the decoder.
+Owns the schema of a batch and its size. The module never knows a column by name, and never copies
+or selects data, which is up to the decoder.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Owns the two archive formats: the current one, which is a list of messages, and the tar of block
 files that servers before 2.15 wrote. Both are S2 streams, which cannot be read from the middle, so
-a backup is one task. It never holds more in memory than needed; a tar is unpacked into a temporary
-folder of the executor.
+a backup is one task. The module never holds more in memory than needed; a tar is unpacked into a
+temporary folder of the executor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DESCRIPTION_FILE: Final = "backup.json"
 MAGIC: Final = b"NATSARC1"
 READ_BYTES: Final = 1024 * 1024
 ROWS_PER_BATCH: Final = 16_384
-# What a file may become; a limit against files that are made to fill the memory or the disk.
+# The size that a file may have; a limit against files that are made to fill the memory or the disk.
 PLAIN_BYTES_MAX: Final = 1 << 42
 
 
@@ -87,7 +87,7 @@ class ArchiveTask:
             self._unpack(plain, root, target)
             options = SourceOptions(stream=(self.stream,), store_dir=root)
             for task in BlocksProvider(options).tasks(self.stream, self.rows, 0):
-                # What was too old by now was not when the backup was made.
+                # A message that is too old by now was not when the backup was made.
                 unaged = replace(task, age_floor_ns=-(1 << 63), ttl_now_ns=0)
                 yield from unaged.batches(columns)
 
@@ -108,7 +108,7 @@ class ArchiveTask:
 
 
 class PlainReader:
-    """What an S2 file holds, read from its begin to its end."""
+    """The content of an S2 file, read from its begin to its end."""
 
     def __init__(self, file: IO[bytes], path: str) -> None:
         self._file = file

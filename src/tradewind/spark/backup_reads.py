@@ -2,8 +2,8 @@
 
 Owns the mode `backup`: the server creates a backup and sends it directly into the decoder; it is
 never stored on either side. A backup contains the whole stream in order, so one task reads all of
-it and skips unwanted messages. It needs no consumer, so it never changes what a stream keeps,
-whatever its retention. Completeness is proven as for all reads through a server.
+it and skips unwanted messages. The module needs no consumer, so it never changes what a stream
+keeps, whatever its retention. Completeness is proven as for all reads through a server.
 
 A server aborts a backup if its chunks are not answered for five seconds, for example if Spark does
 not take rows for that long, and a backup cannot be resumed. The rest is then read as in the mode
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 ROWS_PER_BATCH: Final = 16_384
 CHUNK_BYTES: Final = 512 * 1024
-# What the server sends before it has an answer, and so what may wait here.
+# The bytes that the server sends before it has an answer, and so those that may wait here.
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 # The server itself gives up after five.
 SILENCE_SECONDS: Final = 15.0
@@ -101,7 +101,7 @@ class BackupTask:
             yield from self._rest(proof, why).batches(columns)
 
     def _rest(self, proof: RangeProof, why: str) -> RangeTask:
-        """What follows a backup that has stopped."""
+        """The messages that follow a backup that has stopped."""
         stream, after_seq = self.rest.stream, proof.after_seq
         text = f"stream {stream}: its backup stopped after sequence {after_seq}: {why}"
         if not self.goes_on:
@@ -167,7 +167,7 @@ class StreamBackup:
         self._is_ended = is_last or after_seq >= self._last_seq
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """What the backup holds, as it was before it was compressed, without its first word."""
+        """The content of the backup, as it was before it was compressed, without its first word."""
         decompressor = Decompressor(PLAIN_BYTES_MAX)
         head = b""
         async with aclosing(self._chunks()) as chunks:
@@ -190,7 +190,7 @@ class StreamBackup:
                 yield plain
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
-        """What the server sends; each chunk is answered when the one behind it is wanted."""
+        """The chunks that the server sends; each is answered when the next one is wanted."""
         connection = self._connection
         inbox = connection.new_inbox()
         request = StreamSnapshotRequest(

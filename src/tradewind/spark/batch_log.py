@@ -2,7 +2,7 @@
 
 Owns reading Spark's offset log and commit log, as far as they contain offsets of this source. It
 never writes, and the query may be running: Spark writes a file under another name first, and
-removes all but the last hundred or so. It needs neither Spark nor a server.
+removes all but the last hundred or so. The module needs neither Spark nor a server.
 
     offsets/17: v1                         written before batch 17 is read
                 {"batchTimestampMs": ...}

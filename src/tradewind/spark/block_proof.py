@@ -1,8 +1,8 @@
 """Proves that a read of block files has missed nothing.
 
 Owns what a task compares while the server goes on writing, erasing and compacting: a block file
-that is the same as when the read was planned has all that was planned. Of another one it is looked
-up which sequences are missing, and of these which are known by now to be removed. What is found is
+that is the same as when the read was planned has all that was planned. For another one it is looked
+up which sequences are missing, and of these which are known by now to be removed. A finding is
 judged by `data_loss`. A message that was deleted after planning and is still in its file is read.
 """
 
@@ -28,9 +28,9 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """What the blocks of a task were when it was planned; `identities` are in their order.
+    """The blocks of a task when it was planned; `identities` are in their order.
 
-    What is below `from_seq` is not promised.
+    Nothing below `from_seq` is promised.
     """
 
     rule: LossRule
@@ -40,7 +40,7 @@ class BlockPlan:
 
 
 class BlockProof:
-    """What one task has found to be missing."""
+    """The messages that one task has found to be missing."""
 
     def __init__(self, files: StreamFiles, plan: BlockPlan, removed: SequenceSet) -> None:
         self._files = files

@@ -1,8 +1,8 @@
 """Reads streams from their block files.
 
 Owns the `blocks` mode: the driver creates a view of each stream and divides its blocks, and
-executors read and decode whole blocks. Both need access to the store folder. It never locks or
-writes anything, so the server, Tradewind or nats-server, may be running.
+executors read and decode whole blocks. Both need access to the store folder. The module never locks
+or writes anything, so the server, Tradewind or nats-server, may be running.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class BlocksProvider:
             view = viewer.view(TAIL)
             limits = limits_of(viewer.files.config)
             first_seq = max(view.first_seq, _unaged_from(viewer, view, time.time_ns()))
-            # What age removes next is still in the files and their summary.
+            # A message that age removes next is still in the files and their summary.
             is_exact = not limits.age_max_ns and not limits.message_ttl
             result.append(
                 ReadState(
@@ -248,7 +248,7 @@ class BlocksProvider:
         return None
 
     def bytes_behind(self, name: str, after_seq: int) -> int | None:
-        """See `GrowingProvider`. It is the size of files: no block is read for it."""
+        """See `GrowingProvider`. The size is that of files: no block is read for it."""
         return self._viewer(name).bytes_behind(after_seq)
 
     def advance(

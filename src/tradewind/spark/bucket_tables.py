@@ -98,7 +98,7 @@ def latest(changes: pa.Table) -> pa.Table:
 
 
 class ObjectRecord(msgspec.Struct, frozen=True):
-    """What is stored about an object, as far as it is needed."""
+    """The record of an object, as far as it is needed."""
 
     name: str
     nuid: str = ""

@@ -115,7 +115,7 @@ def _keys(rows: BucketRows, _kind: pa.DataType) -> pa.Array:
 
 
 def _operations(rows: BucketRows, _kind: pa.DataType) -> pa.Array:
-    """What each message did, from its headers."""
+    """The operation of each message, from its headers."""
     headers = rows.messages.column("headers")
     said = _first_value(headers, "KV-Operation")
     reason = _first_value(headers, "Nats-Marker-Reason")

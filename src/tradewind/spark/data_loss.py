@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tradewind.spark.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
-# What to do about a loss, by what was used to read: only what that offers.
+# Advice about a loss, by what was used to read: only what that offers.
 ADVICE: Final[Mapping[str, str]] = {
     "spark": "set failOnDataLoss=false to continue without them",
     "pipeline": "set data_loss: continue on the source to continue without them",
@@ -73,7 +73,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class LossRule:
-    """What one read of a stream does about messages that are gone; it travels with its tasks.
+    """The rule of one read of a stream for messages that are gone; it travels with its tasks.
 
     `forgives_head`: what is removed at the head is no loss. `is_replaced`: the stream removes
     messages when newer ones come. `is_proved`: whether it matters at all which ones are missing.

@@ -36,7 +36,7 @@ class RowError(TradewindError):
 
 
 class UnknownOutcomeError(TradewindError):
-    """It is no longer known whether rows are already in the stream."""
+    """The outcome is unknown: nobody knows whether rows are already in the stream."""
 
 
 class SupersededError(TradewindError):

@@ -22,7 +22,7 @@ _NS_PER_US = 1000
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Bounds are inclusive. Of each group of `patterns` one has to match; None: every stream."""
+    """Bounds are inclusive. One of each group of `patterns` has to match; None: every stream."""
 
     first_seq: int = 1
     last_seq: int = SEQUENCE_MAX
@@ -33,7 +33,7 @@ class RowFilter:
     streams: frozenset[str] | None = None
 
     def decoder(self, **bounds: Any) -> RowDecoder:
-        """What takes exactly these rows; `bounds` are further ones of `RowDecoder`."""
+        """A decoder that takes exactly these rows; `bounds` are further ones of `RowDecoder`."""
         return RowDecoder(
             first_seq=self.first_seq,
             last_seq=self.last_seq,
@@ -80,7 +80,7 @@ class RowFilter:
 
 
 def filter_of(options: SourceOptions) -> RowFilter:
-    """What the options say; a starting time or sequence of a streaming query is not among it."""
+    """The filter of the options; a start of a streaming query is not among it."""
     subjects = tuple(subject.encode() for subject in options.filter_subjects)
     return RowFilter(patterns=(subjects,) if subjects else ())
 

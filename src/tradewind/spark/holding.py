@@ -3,7 +3,7 @@
 Owns `minMsgsPerTrigger` and `maxTriggerDelay`: a batch is held back until there are enough
 messages, or until the first of them has waited long enough. Messages that existed when a run began
 are never held back, because it is unknown how long they have been waiting; a query that is
-restarted repeatedly therefore makes progress too. It reads no clock but the one that is given.
+restarted repeatedly therefore makes progress too. The module reads no clock but the given one.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class KeptConnection:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Let go of connection and thread; another question makes new ones."""
+        """Close the connection and end the thread; another question makes new ones."""
         if self._loop is None or self._thread is None:
             return
         self._submit(self._open.aclose())

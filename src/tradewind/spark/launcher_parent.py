@@ -1,8 +1,9 @@
 """The parent of Spark's Python processes: has everything imported, and forks for each request.
 
-Owns what is imported in advance, and the life of the children. Only processes of the same user
-can ask; the folder with the socket is private besides. It ends with its owner, whose end of a pipe
-it reads, and removes the folder then. What it cannot do exactly as a new Python would, it refuses.
+Owns what is imported in advance, and the life of the children. Only processes of the same user can
+ask; the folder with the socket is private besides. The module ends with its owner, whose end of a
+pipe it reads, and removes the folder then. A request that it cannot do exactly as a new Python
+would, it refuses.
 
 `launcher_script` says what a request looks like.
 """
@@ -46,7 +47,7 @@ POLL_SECONDS: Final = 1.0
 # How often the files get a new time: systems remove old ones from the temporary folder.
 TOUCH_SECONDS: Final = 3600.0
 OWNER: Final = 0
-# What Spark runs, and what that imports. Not all versions have all of them.
+# The modules that Spark runs, and those that they import. Not all versions have all of them.
 MODULES: Final = (
     "pyspark.daemon",
     "pyspark.worker",
@@ -74,7 +75,7 @@ _OPTIONAL_NAMES: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS")
 
 
 class LaunchRequest(msgspec.Struct):
-    """What a process was started with."""
+    """The arguments and settings that a process was started with."""
 
     arguments: list[str]
     folder: bytes
@@ -152,7 +153,7 @@ def search_path(
 ) -> list[str]:
     """`sys.path` of a process: its folder, PYTHONPATH, and the places of this installation.
 
-    `archives` is the folder of Spark's own archives. What they contain is imported already.
+    `archives` is the folder of Spark's own archives. Their content is imported already.
     """
     found = [] if is_safe else [str(folder)]
     for place in wanted.split(":"):
@@ -322,7 +323,7 @@ class LauncherParent:
         child.end_at = 0.0
 
     def _reap(self) -> None:
-        """Tell how children ended."""
+        """Report how children ended."""
         with contextlib.suppress(BlockingIOError):
             while self._wake.recv(1 << 10):
                 pass

@@ -53,7 +53,7 @@ def hand_over(address: str, arguments: list[str]) -> int | None:
             return None
         connection.settimeout(None)
     except OSError:
-        # Whoever has the request already ends with this connection.
+        # The process that has the request already ends with this connection.
         connection.close()
         return None
     for number in range(3):

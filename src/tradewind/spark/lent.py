@@ -64,7 +64,7 @@ class Lent:
         return False
 
     def close(self) -> None:
-        """Let go of connection and loop; an error says that they are gone already."""
+        """Close the connection and the loop; an error says that they are gone already."""
         with suppress(Exception):
             self.run(self._opened.aclose())
         self._runner.close()
@@ -79,7 +79,7 @@ class LentConnections:
         self._kept: list[tuple[_Key, Lent]] = []
         self._sweeper: threading.Timer | None = None
         self._pid = os.getpid()
-        # Of a parent. To close them, or let them be closed, would touch what is the parent's.
+        # These are of a parent. Closing them, or letting them be closed, would touch the parent's.
         self._inherited: list[tuple[_Key, Lent]] = []
 
     @property

@@ -51,11 +51,11 @@ class JobLogin:
         return self != _NOTHING
 
     def given(self) -> dict[str, str]:
-        """What was said, by the names of the client."""
+        """The given settings, by the names of the client."""
         return {name: text for name in LOGIN_FIELDS if (text := getattr(self, name))}
 
     def check(self, spell: Callable[[str], str] = str) -> None:
-        """What is wrong whatever the references stand for; `spell` returns the names for errors."""
+        """Check what does not depend on references; `spell` returns the names for errors."""
         given = self.given()
         for name, text in given.items():
             _check_reference(spell(name), name, text)
@@ -129,7 +129,9 @@ def is_reference(text: str) -> bool:
 
 
 def resolve(option: str, text: str) -> str:
-    """What a value stands for in this process; OptionError names the option and the reference."""
+    """The value that a text stands for in this process; OptionError names the option and the
+    reference.
+    """
     if text.startswith(_ENVIRONMENT):
         name = text.removeprefix(_ENVIRONMENT)
         if not (found := os.environ.get(name, "").strip()):

@@ -237,7 +237,9 @@ class RangeTask:
     async def _delivered(
         self, connection: Connection, messages: OrderedMessages
     ) -> AsyncIterator[Packed]:
-        """What an ordered consumer brings, up to the last sequence or until nothing is left."""
+        """The messages that an ordered consumer brings, up to the last sequence or until nothing is
+        left.
+        """
         try:
             left = messages.info.num_pending
             empty_waits = 0
@@ -334,7 +336,7 @@ class RangeTask:
     async def _direct_batch(self, connection: Connection, next_seq: int) -> list[Msg]:
         """Messages from a sequence on; none if there are none. They come in order.
 
-        What came before the connection broke is as good as a whole batch.
+        A part that came before the connection broke is as good as a whole batch.
         """
         count = min(DIRECT_BATCH, self.ahead, self.rows.last_seq - next_seq + 1)
         body = {"seq": next_seq, "batch": count, "next_by_subj": ">"}
@@ -497,7 +499,7 @@ class NetworkProvider:
         ]
 
     def _plan_of(self, info: StreamInfo, rows: RowFilter, bounds: Sequence[Gap]) -> list[Planned]:
-        """What is gone already, for each of these ranges."""
+        """The plan for each of these ranges: what is gone already."""
         planned = self._plan(info)
         counts: Sequence[int | None] = [None] * len(bounds)
         if planned.deleted is None:
@@ -509,7 +511,7 @@ class NetworkProvider:
         return _server_filters(rows) if info.config.retention == "limits" else ()
 
     def _plan(self, info: StreamInfo) -> Planned:
-        """What is gone already; the same as before, if nothing was removed since."""
+        """The plan: what is gone already; the same as before, if nothing was removed since."""
         name, state = info.config.name, info.state
         known = self._planned.get(name)
         removed = removed_count(state)
@@ -628,7 +630,7 @@ def _state(info: StreamInfo) -> ReadState:
 
 
 async def _next_message(connection: Connection, stream: str, seq: int) -> int:
-    """The sequence of the first message at or behind `seq`; 0 if there is none."""
+    """The sequence of the first message at or after `seq`; 0 if there is none."""
     return await _found_seq(connection, stream, {"seq": seq, "next_by_subj": ">"})
 
 
@@ -702,7 +704,7 @@ def _server_filters(rows: RowFilter) -> tuple[str, ...]:
 
 
 def _gaps(found: Sequence[int], after_seq: int, last_seq: int) -> tuple[list[Gap], int]:
-    """What is missing before each of these sequences; see `RowDecoder.gaps_in`."""
+    """The sequences that are missing before each of these sequences; see `RowDecoder.gaps_in`."""
     gaps = []
     for seq in found:
         end = min(seq - 1, last_seq)
@@ -713,7 +715,7 @@ def _gaps(found: Sequence[int], after_seq: int, last_seq: int) -> tuple[list[Gap
 
 
 def _direct_row(message: Msg) -> tuple[int, int, bytes, bytes | None, bytes]:
-    """A message of a direct batch; what the server put behind its own headers is taken off."""
+    """A message of a direct batch; what the server put after its own headers is taken off."""
     headers = message.headers
     block = message.header_block
     own = block[: block.rindex(_STREAM_HEADER)]

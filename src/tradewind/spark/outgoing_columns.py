@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TEXT_TYPES: Final = ("string", "binary")
 _HEADER_TYPES: Final = ("map<string,array<string>>", "map<string,string>")
-# What a read gives and a write has no use for.
+# Columns that a read gives and a write has no use for.
 _OF_READS: Final = {"stream": ("stream", "seq", "time"), "bucket": ("bucket", "revision", "time")}
 _json = msgspec.json.Encoder(decimal_format="number")
 
@@ -105,7 +105,7 @@ def _as_text(column: str, values: pa.Array) -> pa.Array:
 
 
 def plan_columns(schema: StructType, options: SinkOptions) -> ColumnPlan:
-    """What becomes of the columns of a frame; OptionError if one is missing or too many."""
+    """The use of the columns of a frame; OptionError if one is missing or too many."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     place, content = ("key", "value") if options.bucket else ("subject", "data")
     template = options.template

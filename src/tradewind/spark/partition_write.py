@@ -91,7 +91,7 @@ def run_key(token: str) -> str:
 
 
 class PartitionWrite:
-    """One attempt. It may fail at any point, and another one then does the rest."""
+    """One attempt, which may fail at any point; another one then does the rest."""
 
     def __init__(self, options: SinkOptions, plan: ColumnPlan, epoch: PartitionEpoch) -> None:
         self._options = options
@@ -106,7 +106,7 @@ class PartitionWrite:
         self._window_ns = 0
         self._timeout = 0.0
         self._lease_ends = 0.0
-        # Of a named write that was begun by another run: how many rows that has stored, and how
+        # For a named write that was begun by another run: how many rows that has stored, and how
         # many of them came again here.
         self.earlier: int | None = None
         self.claimed = 0
@@ -118,7 +118,7 @@ class PartitionWrite:
         self._js = connection.jetstream(publish_window=WINDOW_MESSAGES)
         await self._look()
         self._window_ns = self._info.config.duplicate_window
-        # What is sent again after a reconnect must arrive while its id is remembered.
+        # A message that is sent again after a reconnect must arrive while its id is remembered.
         self._timeout = min(seconds, self._window_ns / SECOND_NS / 2)
         bucket = await open_marks(self._js, options.marks_bucket, self._info, seconds)
         self._mark = KeptMark(bucket, self._epoch.mark_key, Mark, seconds)
@@ -128,7 +128,7 @@ class PartitionWrite:
         return await self._write_named(_arriving(batches), runs)
 
     async def _look(self) -> None:
-        """What the target is like now."""
+        """The target as it is now."""
         name, seconds = self._options.target, self._options.timeout_seconds
         streams = self._js.manager.streams
         info = await patiently(lambda: streams.info(name), seconds)
@@ -188,7 +188,7 @@ class PartitionWrite:
             return await self._write_rest(spool, run)
 
     async def _write_rest(self, spool: Spool, run: WriteRun) -> int:
-        """What other runs have not stored, however they divided the rows.
+        """Write what other runs have not stored, however they divided the rows.
 
         A row counts as stored if an equal one is, whatever its partition. Whether each of those was
         counted once is seen when all partitions are known; see `sink`.
@@ -231,7 +231,7 @@ class PartitionWrite:
         )
 
     async def _write_again(self, spool: Spool, mark: Mark) -> int:
-        """What an earlier attempt has not stored."""
+        """Write what an earlier attempt has not stored."""
         ids: set[bytes] = set()
         rows = self._new_rows()
         async for batch in spool.batches():
@@ -241,7 +241,7 @@ class PartitionWrite:
         if is_same_target and mark.is_of(rows.row_count, rows.digest):
             return rows.row_count
         if not is_same_target:
-            # It was recreated: it has no row of before, and all that it has are behind its begin.
+            # The stream was recreated: no row is of before, and all are after its begin.
             mark = Mark(mark.epoch, mark.attempt, self._info.created, 0, time.time_ns())
         elif self._options.bucket and mark.rows >= rows.row_count:
             # Other values of the same keys. To write them does no harm, if the target does not
@@ -253,7 +253,7 @@ class PartitionWrite:
         return await self._publish(spool.batches(), await self._stored(mark, ids))
 
     async def _stored(self, mark: Mark, ids: set[bytes]) -> set[bytes]:
-        """The ids of rows that the target has; UnknownOutcomeError if that cannot be told."""
+        """The ids of rows that the target has; UnknownOutcomeError if that is unknown."""
         options, info = self._options, self._info
         after_seq = mark.after_seq
         prefix = "" if options.id_column else self._scope.decode()

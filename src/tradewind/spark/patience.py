@@ -23,7 +23,7 @@ from tradewind.status_codes import FAILED
 
 RETRY_SECONDS: Final = 0.2
 _Result = TypeVar("_Result")
-# Of these nothing is known but that an answer did not come. A bucket whose stream is being opened
+# Nothing is known of these but that an answer did not come. A bucket whose stream is being opened
 # looks as if it were not there.
 PASSING: Final = (
     BucketNotFoundError,

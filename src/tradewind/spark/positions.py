@@ -5,7 +5,8 @@ Owns their grammar. Both are a word for all streams, or a JSON object that names
     {"ORDERS": 120, "LOGS": "latest", "AUDIT": {"time": "2026-11-16T08:00:00Z"}}
 
 A number is the first or last sequence to read. A time is that of the oldest or newest message to
-read. It never accesses a stream; checks that need one are made by `check_named` and by the readers.
+read. The module never accesses a stream; checks that need one are made by `check_named` and by the
+readers.
 """
 
 from __future__ import annotations

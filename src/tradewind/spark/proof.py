@@ -2,7 +2,7 @@
 
 Owns the accounting of the sequences of one range. A message may be missing only if it was gone when
 the read was planned: planning records these sequences, and how many messages the stream had removed
-altogether, a number that only grows. What else is missing is judged by `data_loss`.
+altogether, a number that only grows. Any other missing message is judged by `data_loss`.
 
 Where the gaps of a stream are too many to be named, planning counts the messages of each range
 instead, and so does its reader.
@@ -42,8 +42,8 @@ class Planned:
     """A stream when a read of it was planned.
 
     `deleted` are sequences that were gone, None if they are too many to be named; then `count` is
-    the number of messages that the server has for the range, None if nobody knows. What is below
-    `from_seq` is not promised.
+    the number of messages that the server has for the range, None if that is unknown. Nothing below
+    `from_seq` is promised.
     """
 
     created: str
@@ -72,7 +72,7 @@ def removed_count(state: StreamState) -> int:
 
 
 def head_of(state: StreamState) -> int:
-    """The first sequence that has a message, one behind the last if there is none."""
+    """The first sequence that has a message, one after the last if there is none."""
     return state.first_seq if state.messages else state.last_seq + 1
 
 
@@ -91,7 +91,7 @@ async def is_gone(connection: Connection, stream: str) -> bool:
 
 
 class RangeProof:
-    """What is known about the sequences from `first_seq` to `last_seq` while they are read."""
+    """The knowledge about the sequences from `first_seq` to `last_seq` while they are read."""
 
     def __init__(self, stream: str, first_seq: int, last_seq: int, planned: Planned) -> None:
         self._stream = stream
@@ -182,7 +182,7 @@ class RangeProof:
         return info
 
     def _split(self, gap: Gap, head: int, before: array[int]) -> None:
-        """Note what is missing in a gap, below the head of the stream and behind it."""
+        """Note what is missing in a gap, below the head of the stream and after it."""
         first, last = gap
         below, behind = (first, min(last, head - 1)), (max(first, head), last)
         self._at_head += self._missing(below, before)
@@ -227,7 +227,7 @@ class RangeProof:
         self._note_count(replace(unseen, count=missing, is_certain=False), state)
 
     def _note_count(self, missing: Missing, state: StreamState) -> None:
-        """Of messages without names, as many are at the head as fit there."""
+        """Note missing messages without names; as many are at the head as fit there."""
         head = min(head_of(state), missing.last_seq + 1)
         count = min(missing.count, max(head - missing.first_seq, 0))
         if count:

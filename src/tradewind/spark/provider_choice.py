@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 def open_provider(options: SourceOptions) -> Provider:
-    """What a batch is read from."""
+    """The provider of a batch."""
     if options.archive:
         return ArchiveProvider(options)
     return BackupProvider(options) if options.read_mode == "backup" else open_growing(options)
 
 
 def open_growing(options: SourceOptions) -> GrowingProvider:
-    """What a streaming query follows."""
+    """The provider of a streaming query."""
     if options.archive:
         raise OptionError("archive", "a backup does not change; use spark.read, not readStream")
     if options.read_mode == "backup":

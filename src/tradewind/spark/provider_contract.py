@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class ReadState:
     """A stream at one moment; without messages first_seq is last_seq + 1.
 
-    `created_ns` tells it from another stream of the same name. `subject_msgs_max` is how many
-    messages of a subject it keeps, 0 if that is not limited or not known. How many messages and
-    bytes it has is None where that is not known without a look at all of it. `replaces`: a message
-    goes when enough newer ones of its subject have come. `table` is what its metadata says of a
-    lake table (`tiers`).
+    `created_ns` distinguishes it from another stream of the same name. `subject_msgs_max` is how
+    many messages of a subject it keeps, 0 if that is not limited or not known. How many messages
+    and bytes it has is None where that is not known without a look at all of it. `replaces`: a
+    message goes when enough newer ones of its subject have come. `table` is what its metadata says
+    of a lake table (`tiers`).
     """
 
     name: str
@@ -55,7 +55,7 @@ class Provider(Protocol):
         """The parts of a read of one stream."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
 
 
 class GrowingProvider(Provider, Protocol):
@@ -67,22 +67,23 @@ class GrowingProvider(Provider, Protocol):
     def begin(self, name: str, after_seq: int) -> int:
         """The first sequence that has a message, for a query that has read up to `after_seq`.
 
-        It is exact if it is above `after_seq + 1`; otherwise the query has missed nothing.
+        The sequence is exact if it is above `after_seq + 1`; otherwise the query has missed
+        nothing.
         """
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
-        """The first sequence of a message that is not older; one behind the last if none is."""
+        """The first sequence of a message that is not older; one after the last if none is."""
 
     def time_behind(self, name: str, after_seq: int) -> int | None:
-        """When the first message behind a sequence was stored, in nanoseconds; None if none is."""
+        """When the first message after a sequence was stored, in nanoseconds; None if none is."""
 
     def bytes_behind(self, name: str, after_seq: int) -> int | None:
-        """The size of what is behind a sequence, if that is known better than by the average."""
+        """The size of what is after a sequence, if that is known better than by the average."""
 
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int
     ) -> tuple[int, int, int]:
-        """The last sequence, messages and bytes of a batch behind `after_seq` within the limits.
+        """The last sequence, messages and bytes of a batch after `after_seq` within the limits.
 
-        It goes at most to `last_seq`, and holds at least one message if there is one.
+        The batch goes at most to `last_seq`, and holds at least one message if there is one.
         """

@@ -51,7 +51,7 @@ class ProgressMetrics(StreamingQueryListener):
         self.note(msgspec.json.decode(event.progress.json, type=dict[str, Any]))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """What was known still holds."""
+        """Called when the query is idle; what was known still holds."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """The query has ended."""

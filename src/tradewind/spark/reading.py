@@ -1,7 +1,7 @@
 """Batch reads: the reader behind `spark.read.format("jetstream")`.
 
 Owns the reader that plans in the driver and reads on executors. With the option `pushdown`,
-conditions on sequence, time, subject and stream are evaluated while decoding. That is not the
+conditions on sequence, time, subject and stream are evaluated while decoding. This is not the
 default: Spark 4.3 applies the conditions of one use of a frame to all later uses and to other
 branches of the same query, and silently returns wrong rows.
 """

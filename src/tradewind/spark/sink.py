@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What an executor tells the driver; see `PartitionWrite` for the last two."""
+    """The report of an executor to the driver; see `PartitionWrite` for the last two."""
 
     rows: int
     earlier: int | None = None

@@ -81,7 +81,7 @@ class SinkOptions:
 
     @property
     def template(self) -> Template:
-        """What makes the subject or the key of a row; empty if a column has it."""
+        """The template of the subject or the key of a row; empty if a column has it."""
         return self.key if self.bucket else self.subject
 
     @property

@@ -37,7 +37,7 @@ class JetStreamSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What is given to `format`."""
+        """The name that is given to `format`."""
         return "jetstream"
 
     def schema(self) -> str:

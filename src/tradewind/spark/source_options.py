@@ -40,7 +40,7 @@ PARTITIONS_MAX: Final = 100_000
 # How long a server that is away is waited for.
 TIMEOUT_SECONDS: Final = 30
 TIMEOUT_SECONDS_MAX: Final = 3600
-# What reads: errors advise only what it offers, see `data_loss`.
+# The programs that read: errors advise only what it offers, see `data_loss`.
 USERS: Final = ("spark", "pipeline", "sql", "job")
 # How long a batch waits for its minimum of messages.
 TRIGGER_DELAY_NS: Final = 15 * MINUTE_NS
@@ -78,7 +78,7 @@ _NAMES: Final = {
     "ackconsumer": "ack_consumer",
     "usedby": "used_by",
 }
-# What the source for Kafka calls the same, for messages: there is one name for a thing here.
+# Names of the source for Kafka for the same, for messages: there is one name for a thing here.
 _KAFKA_NAMES: Final = {
     "assign": "stream",
     "endingoffsetsbytimestamp": "endingOffsets",
@@ -151,8 +151,8 @@ class SourceOptions:
     partitions_min: int = 0
     fails_on_data_loss: bool | None = None
     pushdown: bool = False
-    # Of which streams the messages are read too that only their table has: of those in two tiers
-    # (`true`), of any whose table has payloads (`any`), or of none.
+    # The streams whose messages are read too that only their table has: those in two tiers
+    # (`true`), any whose table has payloads (`any`), or none.
     tiers: str = "true"
     timeout_seconds: int = TIMEOUT_SECONDS
     ack_consumer: str = ""
@@ -315,7 +315,7 @@ def parse_delay_ns(name: str, text: str) -> int:
 def parse_moment_ns(name: str, text: str) -> int:
     """Nanoseconds since 1970 of an RFC 3339 time, or of ISO 8601 without zone, which is UTC.
 
-    What 64 bits do not hold, before 1677 and from 2262 on, is as far as they go.
+    A time that 64 bits do not hold, before 1677 and from 2262 on, is as far as they go.
     """
     try:
         return _held(parse_time(text))

@@ -74,7 +74,7 @@ def get_session(
     sql = import_module("pyspark.sql")
     running: SparkSession | None = sql.SparkSession.getActiveSession()
     if running is None:
-        # That of another thread is not active in this one; one that was stopped has no Java.
+        # A session of another thread is not active in this one; one that was stopped has no Java.
         made = sql.SparkSession._instantiatedSession
         running = made if made is not None and made.sparkContext._jsc is not None else None
         if running is not None:
@@ -122,8 +122,8 @@ def _quick_python() -> Iterator[None]:
 def _make_active(session: SparkSession) -> None:
     """Let Spark find formats that are written in Python in this thread.
 
-    It looks for them in the session that is active in the thread that writes, and knows none in a
-    thread of the program that has not made a session.
+    Spark looks for them in the session that is active in the thread that writes, and knows none in
+    a thread of the program that has not made a session.
     """
     name = "org.apache.spark.sql.classic.SparkSession"
     getattr(session._jvm, name).setActiveSession(session._jsparkSession)

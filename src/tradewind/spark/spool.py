@@ -1,7 +1,7 @@
 """Stores the rows of a partition on the local disk, to read them twice.
 
-Owns an unnamed file, which disappears with the process. It is used only if an epoch is repeated:
-then all rows must be known before the first one is sent.
+Owns an unnamed file, which disappears with the process. The spool is used only if an epoch is
+repeated: then all rows must be known before the first one is sent.
 """
 
 from __future__ import annotations

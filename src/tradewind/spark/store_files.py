@@ -1,8 +1,8 @@
 """Reads the files of streams while a server may be writing to them.
 
-Owns finding the streams of a store folder and the plain bytes of a block. It never takes a lock and
-never changes a file. A file that disappears is normal here, because a running server compacts and
-removes blocks; `Vanished` reports it and the caller looks again.
+Owns finding the streams of a store folder and the plain bytes of a block. The module never takes a
+lock and never changes a file. A file that disappears is normal here, because a running server
+compacts and removes blocks; `Vanished` reports it and the caller looks again.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class StreamFiles:
         return sorted(found, key=lambda block: block.number)
 
     def block_identity(self, number: int) -> tuple[int, int] | None:
-        """That of a block file now, see `ReadBlockFile`; None if it is gone."""
+        """The identity of a block file now, see `ReadBlockFile`; None if it is gone."""
         try:
             status = Path(self.block_path(number)).stat()
         except FileNotFoundError:
@@ -121,7 +121,7 @@ class StreamFiles:
         path = self.block_path(number)
         with _opened(path) as file:
             try:
-                # What is added meanwhile was not asked for: it is behind what was planned.
+                # A message that is added meanwhile was not asked for: it is after what was planned.
                 piece = memory.take(os.fstat(file.fileno()).st_size)
                 done = 0
                 with memoryview(piece) as view:
@@ -173,7 +173,7 @@ class StreamFiles:
         return _folder_of(self._root, self.account, self.name, self.keys).vault
 
     def _plain(self, number: int, data: bytes, offset: int = 0) -> bytes:
-        """What was read of a block, decrypted if it has a key."""
+        """The bytes read of a block, decrypted if it has a key."""
         vault = self._vault
         if vault is None:
             return data
@@ -187,7 +187,7 @@ class StreamFiles:
         return data if cipher is None else cipher.decrypt(data, offset)
 
     def sync_block(self, number: int) -> None:
-        """What is in the file stays there over a power failure, once this returns.
+        """Sync a block file, so that its content stays there over a power failure.
 
         The server may not have come to it yet; only what is synced is read. A file system that
         cannot be written to has nothing to sync.
@@ -199,7 +199,7 @@ class StreamFiles:
         """Whether the folder still has this stream, not none or a later one of the same name.
 
         Numbers of blocks and sequences begin anew in a later one: its files look like those of this
-        one. What was read before this says yes is of this stream.
+        one. Data that was read before this says yes is of this stream.
         """
         try:
             now = open_stream(self._root, self.account, self.name, self.keys)

@@ -1,7 +1,7 @@
 """Finds the rows that an earlier attempt has stored, in the target itself.
 
-Owns the search through the end of a stream for message ids. It reads everything after a sequence,
-and reports how many messages are no longer there: their ids are unknown.
+Owns the search through the end of a stream for message ids. The search reads everything after a
+sequence, and reports how many messages are no longer there: their ids are unknown.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def wait_readable(streams: Streams, info: StreamInfo) -> None:
 def find_stored(
     address: SourceOptions, info: StreamInfo, after_seq: int, last_seq: int, prefix: str
 ) -> StoredRow:
-    """All ids with a prefix of messages behind `after_seq`, up to `last_seq`."""
+    """All ids with a prefix of messages after `after_seq`, up to `last_seq`."""
     if after_seq >= last_seq:
         return StoredRow(set(), 0)
     by_direct = info.config.retention != "limits"

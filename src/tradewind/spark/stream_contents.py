@@ -77,7 +77,7 @@ class StreamContents:
     is_whole: bool = True  # no block was left out
     messages: int | None = None  # how many there are, if that is known without counting
     bytes: int | None = None  # and their size
-    # Of all block files, by number, before they were looked at.
+    # All block files, by number, before they were looked at.
     identities: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -214,7 +214,7 @@ class StreamContentsReader:
         found = self._summaries.get(block.number)
         if found is not None and found[:2] == (block.identity, block.size):
             return found[2]
-        # What was written since then is not known to be synced.
+        # Data that was written since then is not known to be synced.
         data = self.files.read_block(block.number, block.size if verifies else -1)
         key = key_of(self.files.name, block.number)
         summary = summarize_block(data, key, verifies=verifies)
@@ -261,7 +261,7 @@ class StreamContentsReader:
     # ---------------------------------------------------------------- positions
 
     def seq_at_time(self, time_ns: int) -> int:
-        """The first sequence of a message that is not older; one behind the last if none is."""
+        """The first sequence of a message that is not older; one after the last if none is."""
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return self._seq_at_time(time_ns)
@@ -280,7 +280,7 @@ class StreamContentsReader:
         return view.last_seq + 1
 
     def bytes_behind(self, after_seq: int) -> int:
-        """The size of the files behind a sequence; of the block that it is in, its share by count.
+        """The size of the files after a sequence; of the block that it is in, its share by count.
 
         Blocks that are compressed count as they are, and removed messages until they are erased.
         """
@@ -309,7 +309,8 @@ class StreamContentsReader:
     ) -> tuple[int, int, int]:
         """How far a batch from `after_seq` may go: its last sequence, its messages and bytes.
 
-        It holds at least one message if there is one, even if that is larger than `bytes_max`.
+        The batch holds at least one message if there is one, even if that is larger than
+        `bytes_max`.
         """
         seq, messages, size = after_seq, 0, 0
         for block in view.blocks:
@@ -326,7 +327,7 @@ class StreamContentsReader:
         return view.last_seq, messages, size
 
     def first_message(self, view: StreamContents) -> int:
-        """The sequence of the first message of a whole view, one behind the last if none is there.
+        """The sequence of the first message of a whole view, one after the last if none is there.
 
         Other than `first_seq` of the view, which messages at the head may be removed from.
         """
@@ -340,7 +341,7 @@ def key_of(stream: str, number: int) -> Key:
 
 
 def _known(index: StreamIndex | None, view: StreamContents) -> dict[int, tuple[int, int, int, int]]:
-    """What a summary that is out of date still knows: what was removed by then stays removed."""
+    """The knowledge of a summary that is out of date: what was removed by then stays removed."""
     if index is None:
         return {}
     view.floor = index.first_seq

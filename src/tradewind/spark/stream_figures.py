@@ -48,7 +48,7 @@ class Figures:
 
 
 def server_figures(info: StreamInfo) -> Figures:
-    """What an answer of the server says; the last sequence only if nothing is missing inside."""
+    """The figures in an answer of the server; the last sequence only if none is missing inside."""
     state = info.state
     if not state.messages:
         return Figures(0, None, None)
@@ -69,7 +69,7 @@ def ask_figures(connection: Connection, name: str) -> Figures:
     except NoMessageFoundError:
         pass
     else:
-        # It is there now, and so it was when the server counted.
+        # The message is there now, and so it was when the server counted.
         return Figures(state.messages, state.first_seq, state.last_seq)
     if state.num_deleted > DELETED_MAX:
         return found
@@ -100,7 +100,7 @@ def last_left(first_seq: int, last_seq: int, deleted: Sequence[int]) -> int | No
 
 
 def store_figures(options: SourceOptions) -> tuple[Figures, int] | None:
-    """Those of one stream in a store folder, with its end; None if only a read can tell."""
+    """The figures of one stream in a store folder, with its end; None if only a read can show."""
     provider = BlocksProvider(options)
     (name,) = options.stream
     state = provider.counted(name)

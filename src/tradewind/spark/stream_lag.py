@@ -2,7 +2,7 @@
 
 Owns the definition of lag, deriving it from the progress that Spark reports, and its names for
 Prometheus. This source puts more than an offset into `latestOffset`, see `Reporter`, so all data is
-in Spark's own reports and no server needs to be asked. It never imports Spark.
+in Spark's own reports and no server needs to be asked. The module never imports Spark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tradewind.spark.provider_contract import ReadState
 # A page of metrics names this many streams; the others are added up.
 STREAMS_LABELLED_MAX: Final = 1000
 OTHER_STREAMS: Final = "(other)"
-# Of this many streams a report asks at most since when their messages wait.
+# A report asks at most this many streams since when their messages wait.
 ASKED_MAX: Final = 16
 
 
@@ -43,7 +43,7 @@ class StreamLag(msgspec.Struct):
 
 
 class QueryLag(msgspec.Struct):
-    """A query as its last progress tells it."""
+    """A query according to its last progress."""
 
     query: str
     batch: int
@@ -53,7 +53,7 @@ class QueryLag(msgspec.Struct):
 
 
 class Reporter:
-    """What the source reports of its streams; it asks for each unread message only once."""
+    """The report of the source on its streams; it asks for each unread message only once."""
 
     def __init__(self) -> None:
         # When the first message behind a sequence came, of each stream that is not read to its end.

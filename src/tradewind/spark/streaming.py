@@ -8,13 +8,12 @@ stream was created:
 A batch can therefore be read again, also after a restart, and yields the same messages as long as
 these are not removed. `parts` is the number of partitions: a repeated batch has the same ones on
 any machine, so that a sink can recognise the rows of a partition. Nothing is kept on the server.
-What `ackConsumer` acknowledges is kept by the server, see `acking`; the offsets only record
+Acknowledgements of `ackConsumer` are durable on the server, see `acking`; the offsets only record
 (`acks`) that such a consumer existed when they were planned.
 
 A batch is planned when its end is chosen: its tasks are made then, and kept until Spark asks for
 them. So everything that was there at that moment is accounted for, and the streams are looked at
-once for a batch. A batch of an earlier run is planned anew. What counts as data loss is decided by
-`data_loss`.
+once for a batch. A batch of an earlier run is planned anew. Data loss is decided by `data_loss`.
 
 `after` is where the batch begins that last moved the offset; a stream without it was never read. A
 stream that appears while the query runs is read from its beginning, because all of its messages are
@@ -145,11 +144,11 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         return limits.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What comes from now on is not for this run."""
+        """Leave messages that come from now on to another run."""
         self._until = self._ends(self._open().states())
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """The ends of the streams, with what tells how far behind the query is, see `lag`."""
+        """The ends of the streams, with the lag of the query, see `lag`."""
         states = self._open().states() if self._seen is None else self._seen
         provider = self._open()
         return self._reporter.report(
@@ -208,7 +207,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         return result
 
     def _is_held(self, behind: Sequence[tuple[str, int, int]], limit: ReadLimit) -> bool:
-        """Whether the batch waits for more; not if it is to be the last, or has a loss to tell."""
+        """Whether the batch waits for more; not if it is the last, or has a loss to report."""
         if isinstance(limit, limits.ReadAllAvailable) or self._until is not None or self._has_lost:
             return False
         return self._holding.holds(sum(end - seq for _, seq, end in behind))
@@ -324,9 +323,9 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     ) -> int:
         """The first sequence of a batch.
 
-        What the offset says of it counts. When Spark repeats the first batch of a query, it asks
-        for the begin once more, which may be another one by now; and offsets of earlier versions
-        say it only of new streams.
+        The offset decides. When Spark repeats the first batch of a query, it asks for the begin
+        once more, which may be another one by now; and offsets of earlier versions say it only of
+        new streams.
         """
         if until == begin:
             return until["seq"] + 1

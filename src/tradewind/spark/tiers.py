@@ -1,7 +1,7 @@
 """Streams whose lake table may have messages that have left the stream.
 
 Owns a batch read of such a stream: the part that is sealed from the files of the table, the rest
-from the stream. The option `tiers` says which streams are read so. It knows no lake:
+from the stream. The option `tiers` says which streams are read so. The module knows no lake:
 `tradewind.pipelines.tables.tier_tasks` does, which is loaded only for a stream that has a table.
 """
 

@@ -4,7 +4,7 @@ Owns the rule by which an attempt at a partition takes over from the previous on
 write. There is one mark for each partition of a query; a change names the revision that it
 replaces, so that only one of two attempts can continue.
 
-    epoch 7                     an attempt is at it; all it stored is behind `after_seq`
+    epoch 7                     an attempt is at it; all it stored is after `after_seq`
     epoch 7, rows and digest    this many rows of epoch 7 are stored, with these hashes in sum
 
 The second form never means that the epoch has no more rows; see `partition_write`.
@@ -60,8 +60,8 @@ def query_token(query: str, target: str) -> str:
 class WriteRun(msgspec.Struct, frozen=True):
     """A run of a program that makes a named write; there is one for all partitions.
 
-    What runs before this one have stored is behind `after_seq` and not behind `until_seq`. Only
-    Spark's commit sets `is_done` and `rows`.
+    Rows of runs before this one are after `after_seq` and not after `until_seq`. Only Spark's
+    commit sets `is_done` and `rows`.
     """
 
     epoch: int
@@ -89,7 +89,7 @@ class KeptMark(Generic[_Kind]):
         self.current: _Kind | None = None
 
     async def load(self) -> _Kind | None:
-        """What the last attempt left; None if there was none."""
+        """The mark that the last attempt left; None if there was none."""
         entry = await patiently(lambda: self._bucket.get(self._key), self._seconds)
         if entry is None:
             self._revision, self.current = None, None
@@ -112,7 +112,7 @@ class KeptMark(Generic[_Kind]):
                         " over; this one stops"
                     ) from None
             except PASSING:
-                # It may be stored or not; the next try will tell.
+                # The mark may be stored or not; the next try will show.
                 if time.monotonic() >= deadline:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
@@ -154,7 +154,7 @@ async def open_marks(js: JetStream, name: str, target: StreamInfo, seconds: floa
 async def join_run(kept: KeptMark[WriteRun], epoch: int, run: str, target: StreamInfo) -> WriteRun:
     """The run that a task is part of, begun by the first of its tasks that comes.
 
-    It is another one if there is nothing to do: the version, or a later one, is done.
+    The run is another one if there is nothing to do: the version, or a later one, is done.
     """
     while True:
         found = await kept.load()

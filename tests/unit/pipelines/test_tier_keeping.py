@@ -268,6 +268,40 @@ def test_a_table_without_payloads_cannot_be_verified(tmp_path: Path) -> None:
         pass
 
 
+def test_the_changes_of_a_bucket_are_verified(server: tuple[str, Any], tmp_path: Path) -> None:
+    url, connection = server
+    bucket = connection.jetstream().kv.create("PRICES", history=5)
+    spec = spec_of(tmp_path, "delta", tiers=True, rows="changes")
+    streams = connection.jetstream_manager().streams
+    try:
+        bucket.put("a", b"1")
+        bucket.put("b.c", b"2")
+        bucket.delete("a")
+        info = streams.info("KV_PRICES")
+        times = [streams.get_message("KV_PRICES", seq=seq).time for seq in (1, 2, 3)]
+        rows = {
+            "seq": [1, 2, 3],
+            "key": ["a", "b.c", "a"],
+            "operation": ["PUT", "PUT", "DEL"],
+            "time": times,
+            "data": pa.array([b"1", b"2", b""], pa.binary()),
+        }
+        table = WrittenTable(spec, "KV_PRICES", parse_time(info.created))
+        table.add(pa.table(rows), 3)
+        keeper = TierKeeper("KV_PRICES", spec, StreamPlace(PipelineAddress(url)))
+        status = keeper.round()
+        assert status.error == ""
+        assert seen(status) == (3, 3, 0, 0)
+        assert status.unprotected == ["max_msgs_per_subject 5"]
+        bucket.put("a", b"4")
+        moment = streams.get_message("KV_PRICES", seq=4).time
+        wrong = {"seq": [4], "key": ["b"], "operation": ["PUT"], "time": [moment], "data": [b"4"]}
+        table.add(pa.table(wrong), 4)
+        assert "column key of sequence 4" in keeper.round().error
+    finally:
+        connection.jetstream().kv.open("PRICES").destroy()
+
+
 def test_a_mark_that_cannot_be_read_names_its_file(tmp_path: Path) -> None:
     place = tmp_path / "verified.json"
     assert read_mark(place, 5) == VerifiedMark(5)

@@ -52,7 +52,7 @@ SPARK_SETTINGS: Final = {"spark.sql.shuffle.partitions": "2", "spark.driver.memo
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What the command line says."""
+    """The settings of the command line."""
 
     folder: Path
     port: int = 4222
@@ -196,7 +196,7 @@ def _catch_up(
 ) -> None:
     """Let the pipeline read up to `last_seq`, so that the summary is about all that was published.
 
-    A lag of 0 does not tell: it may have been measured before the last orders came. After Ctrl-C
+    A lag of 0 is no proof: it may have been measured before the last orders came. After Ctrl-C
     the wait is short, and another Ctrl-C ends it.
     """
     was_stopped = stop.is_set()

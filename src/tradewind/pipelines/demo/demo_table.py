@@ -1,7 +1,7 @@
 """The table of the demo's orders.
 
-Owns asking for it and running it beside the pipeline, in the same Spark. It begins when the first
-figures are there, so that nothing of the demo has to wait for it.
+Owns asking for it and running it beside the pipeline, in the same Spark. The module begins when the
+first figures are there, so that nothing of the demo has to wait for it.
 """
 
 from __future__ import annotations
@@ -58,4 +58,4 @@ class DemoTable:
 
 
 def _say_nothing(_text: str) -> None:
-    """Let the status tell what happens."""
+    """Leave it to the status to report what happens."""

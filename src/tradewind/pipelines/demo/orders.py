@@ -38,7 +38,7 @@ class Order(msgspec.Struct):
 
 @dataclass
 class Published:
-    """What was published so far, and why it ended if it did not end by itself."""
+    """The messages published so far, and why it ended if it did not end by itself."""
 
     count: int = 0
     error: str = ""

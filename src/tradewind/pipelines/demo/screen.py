@@ -1,6 +1,6 @@
 """The output of the demo while it runs and when it ends.
 
-Owns the texts and the layout. It displays figures and statuses, and never starts anything.
+Owns the texts and the layout. The module displays figures and statuses, and never starts anything.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Places:
 
 @dataclass
 class DemoMoment:
-    """What is known at one moment of the run."""
+    """The figures and statuses at one moment of the run."""
 
     places: Places
     published: int
@@ -162,7 +162,7 @@ def totals_line(totals: DemoTotals) -> str:
 def summary_lines(
     moment: DemoMoment, stream_messages: int, stream_revenue: Decimal | None, lake_rows: int
 ) -> list[str]:
-    """What came of it. `stream_revenue` is the sum over the stream itself, if it was counted."""
+    """The summary of a run. `stream_revenue` is the sum over the stream itself, if known."""
     totals = moment.figures.totals()
     published = f"Published {moment.published:,} orders in this run"
     lines = ["", f"{published}; stream ORDERS has {stream_messages:,} messages."]

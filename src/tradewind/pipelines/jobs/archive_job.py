@@ -28,7 +28,7 @@ BATCH_MESSAGES: Final = 2_000_000
 
 @dataclass(frozen=True)
 class ArchiveReport:
-    """What is in the lake now, and what came to it."""
+    """The rows in the lake now, and the rows that were added."""
 
     stream: str
     folder: str

@@ -1,8 +1,8 @@
 """The part of `audit` that verifies hash chains: ranges of entries, each a Spark task.
 
-Owns the division of a chain and reading the messages of a range from the blocks. It never locks or
-changes anything, so the server may run: what it removes meanwhile is not missing. What is right is
-decided in `tradewind.chain`.
+Owns the division of a chain and reading the messages of a range from the blocks. The module never
+locks or changes anything, so the server may run: what it removes meanwhile is not missing. The
+rules are in `tradewind.chain`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`audit`: verifies the hash of every record of a store folder, and its chains, in parallel.
 
-Owns the division of blocks into Spark tasks, and the report; chains are in `audit_chains`. It never
-locks or changes anything, so the server may run. The additional checks of `tradewind-server
---check-store` (indexes, consumers, totals) need a store that is not in use.
+Owns the division of blocks into Spark tasks, and the report; chains are in `audit_chains`. The
+module never locks or changes anything, so the server may run. The additional checks of
+`tradewind-server --check-store` (indexes, consumers, totals) need a store that is not in use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AuditBlock:
 
 @dataclass(frozen=True)
 class BlockResult:
-    """What was found in one block; `problem` is empty if every record is intact."""
+    """The finding in one block; `problem` is empty if every record is intact."""
 
     account: str
     stream: str

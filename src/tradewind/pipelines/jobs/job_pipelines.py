@@ -33,7 +33,7 @@ def run_job(
     on_update: Update,
     should_stop: Event,
 ) -> PipelineStatus:
-    """Run a pipeline whose paths are relative to `folder`, until it is done or told to stop."""
+    """Run a pipeline whose paths are relative to `folder`, until it is done or asked to stop."""
     name = values["pipeline"]
     document = PipelineDocument(folder / name)
     document.value = dict(values)

@@ -32,7 +32,7 @@ _HASH: Final = (
 
 @dataclass(frozen=True)
 class MirrorReport:
-    """What was copied, and what a comparison up to `last_seq` of the source found."""
+    """The messages copied, and what a comparison up to `last_seq` of the source found."""
 
     copied: int
     last_seq: int
@@ -59,7 +59,7 @@ def mirror(
     *,
     is_once: bool,
 ) -> MirrorReport:
-    """Copy until told to stop, or what is there; then compare. JobError if something is missing."""
+    """Copy until asked to stop, or what is there; then compare. JobError if any is missing."""
     _ensure_target(source, stream, target, target_stream)
     values: dict[str, Any] = {
         "pipeline": "mirror",
@@ -124,7 +124,7 @@ def compare(
 
 def _hashes(spark: SparkSession, address: PipelineAddress, stream: str, last_seq: int) -> DataFrame:
     options = address.spark_options() | {"stream": stream, "columns": "subject,headers,data"}
-    # What is removed between the two reads would look like a difference.
+    # A message removed between the two reads would look like a difference.
     options |= {"failOnDataLoss": "true", "usedBy": "job"}
     if last_seq:
         options["endingSeq"] = str(last_seq)

@@ -1,7 +1,7 @@
 """The client side of the SQL service.
 
-Owns finding, starting, stopping and replacing a service, and when to run without one. It never
-imports Spark, so a call takes only as long as its answer.
+Owns finding, starting, stopping and replacing a service, and when to run without one. The module
+never imports Spark, so a call takes only as long as its answer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HELLO_SECONDS: Final = 10.0
 START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 20.0
 CANCEL_SECONDS: Final = 6.0
-# What is told of a statement that writes takes longer; see `service`.
+# An answer about a statement that writes takes longer; see `service`.
 WRITE_CANCEL_SECONDS: Final = 35.0
 _POLL_SECONDS: Final = 0.02
 # A file that is named inside a query is looked for from the folder of the process that reads it.
@@ -119,7 +119,7 @@ class Caller:
     ) -> bool:
         """Write the answer; whether there are more rows. An interruption cancels the query.
 
-        Of a statement that writes, the interruption then says what became of it.
+        For a statement that writes, the interruption then says what became of it.
         """
         has_written = False
         try:
@@ -189,7 +189,8 @@ class Caller:
 
 
 def find_service(ask: Ask, master: str, note: Callable[[str], None]) -> Caller | None:
-    """A service that can answer this; None if there is none. That of another version is replaced.
+    """A service that can answer this; None if there is none. A service of another version is
+    replaced.
 
     ElsewhereError if there is one that cannot.
     """

@@ -127,7 +127,7 @@ class Desk:
         self._kept: dict[tuple[PipelineAddress, str], tuple[object, ShownTable]] = {}
 
     def begin(self, group: str, text: str) -> None:
-        """What this thread asks from now on belongs to a group, which can be cancelled."""
+        """Make all later queries of this thread part of a group, which can be cancelled."""
         self._spark.sparkContext.setJobGroup(group, text, interruptOnCancel=True)
 
     def cancel(self, group: str) -> None:
@@ -342,7 +342,7 @@ def _placed(error: StatementError, text: str) -> StatementError:
 
 
 def one_spelling(text: str, names: set[str]) -> list[str]:
-    """The tables that a text names; Spark cannot tell names apart that differ by case only."""
+    """The tables that a text names; Spark cannot distinguish names that differ by case only."""
     spelled: dict[str, list[str]] = {}
     for name in sorted(names):
         spelled.setdefault(name.lower(), []).append(name)
@@ -413,7 +413,7 @@ def _ending_seq(question: SqlQuestion, name: str, info: StreamInfo | None, rows:
 
 
 def _state_of(info: StreamInfo) -> object:
-    """What is another one after every change of the messages of a stream."""
+    """A value that is another one after every change of the messages of a stream."""
     state = info.state
     return (
         info.created,
@@ -431,7 +431,7 @@ class Answering(Protocol):
     """A desk, as `Asked` needs it."""
 
     def begin(self, group: str, text: str) -> None:
-        """What this thread asks from now on belongs to a group."""
+        """Make all later queries of this thread part of a group."""
 
     def cancel(self, group: str) -> None:
         """Stop what belongs to a group."""
@@ -499,7 +499,7 @@ class Asked:
         return self._desk.progress(self._group)
 
     def outcome(self) -> str:
-        """What became of a statement that writes and was cancelled; empty if it was a query."""
+        """The outcome of a statement that writes and was cancelled; empty if it was a query."""
         if not self.is_writing:
             return ""
         if not self._finished.is_set():
@@ -514,7 +514,7 @@ class Asked:
     def result(self) -> QueryResult:
         """The answer, once there is one."""
         assert self._finished.is_set()
-        # Of what has written something, it is told how far it came.
+        # A statement that has written something reports how far it came.
         has_ended = self._result is not None or isinstance(self._error, TradewindError)
         if self._is_cancelled and not (self.is_writing and has_ended):
             raise CancelledError("the query was cancelled")

@@ -1,7 +1,7 @@
 """Recognises queries that the state of a stream answers, and queries for its first rows only.
 
 Owns recognising them in the plan of Spark's own parser, before any table is accessed. Every query
-that does not match exactly is left to Spark. It is pure.
+that does not match exactly is left to Spark. The module is pure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FirstRowsPlan:
 
 
 def recognise(text: str, plan_json: str) -> FiguresPlan | FirstRowsPlan | None:
-    """What a query is, given as text and as the JSON of its parsed plan."""
+    """The kind of a query, given as text and as the JSON of its parsed plan."""
     if _NAME_WITH_COMMA.search(text):
         return None
     nodes: list[Node] = msgspec.json.decode(plan_json)

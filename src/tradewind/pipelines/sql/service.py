@@ -76,12 +76,12 @@ CALLERS_MAX: Final = 8
 # How long a caller may take to say what it wants.
 HELLO_SECONDS: Final = 30.0
 LOG_BYTES_MAX: Final = 8 << 20
-# Whoever looks whether the lock is free has it for a moment.
+# A process that looks whether the lock is free has it for a moment.
 LOCK_SECONDS: Final = 1.0
 PROGRESS_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 1.0
-# What a query that does not stop is given before its desk is left to it.
+# The time that a query that does not stop has before its desk is left to it.
 CANCEL_SECONDS: Final = 5.0
 WRITE_CANCEL_SECONDS: Final = 30.0
 BUSY: Final = f"the SQL service answers {CALLERS_MAX} callers at a time, and has reached that"
@@ -173,9 +173,9 @@ class SqlService:
 
     @contextmanager
     def _listening(self) -> Iterator[socket.socket]:
-        """A socket that has its name only while it listens: whoever finds it gets an answer.
+        """A socket that has its name only while it listens: a client that finds it gets an answer.
 
-        What a killed service has left is replaced: the lock is ours.
+        The socket of a killed service is replaced: the lock is ours.
         """
         path, before = self._folder / SOCKET_NAME, self._folder / SOCKET_NAME_BEFORE
         before.unlink(missing_ok=True)
@@ -292,7 +292,7 @@ class SqlService:
         ended.wait()
         try:
             if not asked.wait(0):
-                # It does not stop: the desk stays with it.
+                # The query does not stop: the desk stays with it.
                 channel.send(Failed(asked.outcome() or "the query was cancelled"))
                 return
             self._give_desk(desk)

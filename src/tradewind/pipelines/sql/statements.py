@@ -1,7 +1,7 @@
 """Splits text into SQL statements.
 
 Owns the meaning of a semicolon (none inside a quoted text, a quoted name or a comment), and which
-statements write. It is pure; Spark parses the statements themselves.
+statements write. The module is pure; Spark parses the statements themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
-    """The statements that are ended by a semicolon, and what stands behind the last one.
+    """The statements that are ended by a semicolon, and the text after the last one.
 
     Statements that hold nothing but blanks and comments are left out.
     """
@@ -63,7 +63,7 @@ def is_writing(text: str) -> bool:
 
 
 def _beginning(text: str) -> int:
-    """Where the first statement begins, behind blanks, semicolons and comments."""
+    """Where the first statement begins, after blanks, semicolons and comments."""
     position = 0
     while position < len(text):
         if text[position].isspace() or text[position] == ";":

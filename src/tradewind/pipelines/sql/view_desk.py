@@ -1,8 +1,8 @@
 """Runs the statements about materialized views.
 
 Owns everything that is checked before a view is stored: that Spark can keep its query up to date,
-which columns tell its rows apart, and the types of the fields it reads. It never runs a view, which
-is up to `views.view_runner`.
+which columns distinguish its rows, and the types of the fields it reads. The module never runs a
+view, which is up to `views.view_runner`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ViewDesk:
         self._prepare = prepare
 
     def run(self, statement: ViewStatement) -> QueryResult:
-        """What was done, or all views."""
+        """The effect of a statement, or all views."""
         if self._question.store:
             raise PipelineError("--store only reads files: views are on a server")
         with self._question.address.connect() as connection:
@@ -198,7 +198,7 @@ class ViewDesk:
 
 
 def keyed(view: ViewSpec, key: str, grouping: Grouping | None) -> ViewSpec:
-    """The view with the columns that tell its rows apart; PipelineError if none do."""
+    """The view with the columns that distinguish its rows; PipelineError if none do."""
     named = [column.strip() for column in key.split(",") if column.strip()]
     for column in named:
         if column not in view.columns:

@@ -1,7 +1,8 @@
-"""Finds what tells the rows of a query apart, in the plan that Spark has analysed.
+"""Finds what distinguishes the rows of a query, in the plan that Spark has analysed.
 
 Owns which plans are understood: a group by, with columns chosen or computed above it. A condition
-above it is refused, because a row that no longer meets it would stay. It never runs anything.
+above it is refused, because a row that no longer meets it would stay. The module never runs
+anything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NODES_MAX: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """An expression that rows are grouped by, and the columns of the result that tell it."""
+    """An expression that rows are grouped by, and the columns of the result that show it."""
 
     expression: str
     columns: tuple[str, ...]

@@ -1,7 +1,7 @@
 """The statements about materialized views, which Spark does not know.
 
-Owns their grammar. It is pure; the query of a view is passed on as text, with its place, and Spark
-parses it.
+Owns their grammar. The module is pure; the query of a view is passed on as text, with its place,
+and Spark parses it.
 
     create materialized view [if not exists] NAME
         [using bucket | delta | parquet] [location 'FOLDER'] [options (NAME = 'TEXT', ...)]
@@ -168,7 +168,7 @@ class _ViewParser:
     # ---------------------------------------------------------------- tokens
 
     def _skip(self) -> None:
-        """Go behind blanks and comments, which nest."""
+        """Go past blanks and comments, which nest."""
         while True:
             if blank := _BLANK.match(self._text, self._position):
                 self._position = blank.end()
@@ -196,7 +196,7 @@ class _ViewParser:
         return self._token().lower().removeprefix(";")
 
     def _takes(self, word: str) -> bool:
-        """Whether this comes next; then it is behind us."""
+        """Whether this comes next; then it is skipped."""
         self._skip()
         at = self._position
         if self._word() == word:

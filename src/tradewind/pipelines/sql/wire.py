@@ -41,7 +41,7 @@ SOCKET_NAME: Final = "sql.sock"
 SOCKET_NAME_BEFORE: Final = "sql.new"
 LOCK_NAME: Final = "sql.lock"
 LOG_NAME: Final = "sql.log"
-# What the kernel takes for the name of a socket.
+# Bytes that the kernel takes for the name of a socket.
 SOCKET_PATH_BYTES_MAX: Final = 107
 # Where Spark and contexts are looked for; a service with other values gives other answers.
 _ENVIRONMENT: Final = ("HOME", "XDG_CONFIG_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "TZ")
@@ -221,7 +221,7 @@ def pieces(text: str) -> list[str]:
 
 
 def place_of_process() -> str:
-    """What has to be the same for a service to answer in this process's stead."""
+    """The properties that must be the same for a service to answer in this process's stead."""
     known = [sys.prefix, *(os.environ.get(name, "") for name in _ENVIRONMENT)]
     return hashlib.sha256("\0".join(known).encode(errors="surrogateescape")).hexdigest()
 

@@ -1,7 +1,7 @@
 """Reads statements that write from the plan of Spark's own parser.
 
 Owns telling queries from statements that write, and which forms of those are known here; all others
-are errors that say what would be right. It never runs anything.
+are errors that say what would be right. The module never runs anything.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class StatementWriter:
     def _stopped(
         self, target: InsertTarget, sink: SinkOptions, error: BaseException
     ) -> PipelineError:
-        """What is to be said of an insert that has not come to its end."""
+        """The report about an insert that has not come to its end."""
         why = f"insert into {target.name} did not finish: {short_reason(error)}"
         try:
             with self._question.address.connect() as connection:

@@ -1,10 +1,10 @@
-"""A stream with its table at one moment: the table's files, and the tail behind them.
+"""A stream with its table at one moment: the table's files, and the tail after them.
 
 Owns the point at which both fit together. The stream is asked for its end, then the table is
 pinned; what lies between the end of the table and the end of the stream is the tail. A small tail
 is read at once, so that nothing that happens to the stream later can change the answer. If limits
-remove a part of the tail meanwhile, the table has grown by it, and all is done again. It uses
-Arrow, never Spark.
+remove a part of the tail meanwhile, the table has grown by it, and all is done again. The module
+uses Arrow, never Spark.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class PinnedStream:
 
     `rows` is the tail as the table's columns, if it is small; all changes of a bucket, not only the
     latest. Else `options` are those of the format `jetstream` that read it, or the whole bucket if
-    the table has one row per key; `tail` makes the rows. `missing` is the number of sequences
-    behind the table that the stream no longer has.
+    the table has one row per key; `tail` makes the rows. `missing` is the number of sequences after
+    the table that the stream no longer has.
     """
 
     stream: str
@@ -179,7 +179,7 @@ def _tail_tasks(
     """The parts of a tail, up to the end of the stream that was seen.
 
     Only the latest changes of a bucket may go further: a key that changes meanwhile has its value
-    behind that end and no longer before it.
+    after that end and no longer before it.
     """
     wanted = RowFilter(first_seq=first_seq)
     if rows != "latest":

@@ -1,8 +1,8 @@
 """The columns of a stream's table: its own, and those of payloads.
 
 Owns which fields become columns, and what happens to their types when payloads change: a new field
-is a new column, a nested one is added to its struct, and all that was there stays as it is. What
-does not fit is left to the column `_rescued`. It is pure and uses Arrow only.
+is a new column, a nested one is added to its struct, and all that was there stays as it is. A value
+that does not fit is left to the column `_rescued`. The module is pure and uses Arrow only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tradewind.pipelines.tables.table_spec import (
     is_column_name,
 )
 
-# Of one table; fields that come later are left to `_rescued`.
+# The maximum of one table; fields that come later are left to `_rescued`.
 COLUMNS_MAX: Final = 2000
 TIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final[dict[str, pa.DataType]] = {
@@ -126,9 +126,10 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def joined_fields(parts: Iterable[pa.Schema], known: pa.Schema) -> pa.Schema:
-    """What several parts of a batch have found, as one; of two types the one that holds more.
+    """The fields that several parts of a batch have found, as one; of two types the one that holds
+    more.
 
-    A number with a fraction holds one without. Of types that have nothing in common the first one
+    A number with a fraction holds one without. Where types have nothing in common, the first one
     stays; values of the other are left to `_rescued`. Known fields keep their types in any case.
     """
     result = known

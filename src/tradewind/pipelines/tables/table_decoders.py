@@ -1,8 +1,8 @@
 """The decoder that a table asks for.
 
 Owns what of a table's keys a decoder is opened with, and asking the server for schemas that are in
-a bucket. Whoever may change a stream names the decoder, so a function of Python is called only if
-the environment of this process allows it.
+a bucket. Anyone who may change a stream names the decoder, so a function of Python is called only
+if the environment of this process allows it.
 """
 
 from __future__ import annotations

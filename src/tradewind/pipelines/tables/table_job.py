@@ -2,7 +2,7 @@
 
 Owns the pipeline that a table is (a stream, a sink and nothing between), starting it, trying again
 when it fails, and its status. Reading, writing, the lock and the lag are those of every pipeline
-(`runner`). It never stops another table.
+(`runner`). The module never stops another table.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.lakes import BatchWriter, SinkQuery
 
 SOURCE: Final = "messages"
-# Of one batch: what is decoded at once, and the keys that the driver collects.
+# The limits of one batch: what is decoded at once, and the keys that the driver collects.
 BATCH_MESSAGES: Final = 500_000
 BATCH_KEYS: Final = 100_000
 FIGURES_SECONDS: Final = 10.0
@@ -79,7 +79,7 @@ RETRY_SECONDS_MAX: Final = 300.0
 
 @dataclass(frozen=True)
 class TableWork:
-    """What all tables of one runner share; `store` is a folder to read block files from."""
+    """The part that all tables of one runner share; `store` is a folder of block files to read."""
 
     spark: SparkSession
     address: PipelineAddress

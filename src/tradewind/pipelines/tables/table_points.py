@@ -1,8 +1,9 @@
 """A table at one moment: its files, its columns, and up to where it has its stream.
 
 Owns pinning a table: all that is said of it comes from one version of a Delta table, one snapshot
-of an Iceberg table, or the batches of a folder that were complete. Whatever is committed later, by
-the writer or by compaction, changes nothing of it. It reads no rows and asks no server.
+of an Iceberg table, or the batches of a folder that were complete. Anything that is committed
+later, by the writer or by compaction, changes nothing of it. The module reads no rows and asks no
+server.
 
 A commit without marks (compaction, another column) leaves the table as far as it was, so the mark
 of the commit below holds. If none is left in the log, the sequences in the statistics of the files
@@ -123,7 +124,7 @@ def _highs(files: Iterable[LakeFile]) -> Iterator[int]:
 
 
 def mark_of(name: str, stream: str, marks: Mapping[str, Any]) -> StreamMark | None:
-    """What the marks of a commit say of a stream; None if they say nothing of any."""
+    """The mark of a stream in a commit; None if they say nothing of any."""
     text = marks.get(MARK_UNTIL)
     if not text:
         return None

@@ -2,9 +2,9 @@
 
 Owns the comparison of a range of sequences: the rows are read back from the files of the table, the
 messages are read again from the stream, and both are compared in every column that a message has
-(sequence, subject, time, headers and payload). It relies on nothing that the writer of the table
-noted. A row whose message is no longer in the stream cannot be compared, and is counted. Nothing is
-written here.
+(sequence, subject, time, headers and payload). The comparison relies on nothing that the writer of
+the table noted. A row whose message is no longer in the stream cannot be compared, and is counted.
+Nothing is written here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TableMismatchError(PipelineError):
 
 @dataclass
 class ProofCounts:
-    """What a comparison has seen.
+    """The counts of a comparison.
 
     `compared` messages are the same in both. `gone` rows have no message in the stream any more.
     `absent` sequences are in neither: deleted, or removed before the table had them.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tradewind.api.stream_types import StreamInfo
 
-# What a bucket calls the columns of its table in SQL.
+# Names that a bucket has for the columns of its table in SQL.
 _BUCKET_NAMES: Final = {"seq": "revision", DATA_COLUMN: "value"}
 _BUCKET_FIRST: Final = ("bucket", "key", "value", "revision", "time", "operation")
 _GONE: Final = ("FAILED_READ_FILE", "FileNotFoundException", "PATH_NOT_FOUND")
@@ -93,7 +93,7 @@ def lake_of_query(
 
 
 def count_rows(pinned: PinnedStream) -> tuple[int, int | None, int | None] | None:
-    """The number of rows, and the first and last sequence; None if only a read can tell."""
+    """The number of rows, and the first and last sequence; None if only a read can show it."""
     rows, point = pinned.rows, pinned.point
     if rows is None or pinned.spec.rows != "messages":
         return None

@@ -1,7 +1,7 @@
 """A stream and its table as one relation of Spark.
 
 Owns `read_stream`: the files of the table, by Spark's own Parquet reader, and the tail of the
-stream behind them, at one point (`pinned_streams`). Spark prunes columns and pushes conditions into
+stream after them, at one point (`pinned_streams`). Spark prunes columns and pushes conditions into
 the files by itself. The frame stays at its point, however often and however late it is used.
 """
 

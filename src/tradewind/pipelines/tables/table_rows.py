@@ -2,7 +2,7 @@
 
 Owns the step that executors run on Arrow batches: payloads are decoded into the fields that the
 table has, and what a payload has beside them is looked at once more, for fields that the table
-should have. It never writes, and never asks a server.
+should have. The module never writes, and never asks a server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HEADERS_TYPE: Final = pa.map_(pa.string(), pa.list_(pa.string()))
 
 
 class RowsNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was seen in one part of a batch: fields, if there are new ones, and counts of rows."""
+    """The findings in one part of a batch: fields, if there are new ones, and counts of rows."""
 
     fields: bytes = b""
     rows: int = 0
@@ -53,7 +53,7 @@ class RowsNote(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def notes_of(texts: Sequence[str]) -> list[RowsNote]:
-    """What all parts of a batch have said."""
+    """The notes of all parts of a batch."""
     return [msgspec.json.decode(text, type=RowsNote) for text in texts]
 
 
@@ -110,7 +110,7 @@ class TableRowTask:
         self._rows = self._rescued = self._undecoded = 0
 
     def note(self) -> str:
-        """What was seen."""
+        """The note about the rows so far."""
         is_same = self._fields == self._step.fields
         packed = b"" if is_same else self._fields.serialize().to_pybytes()
         note = RowsNote(packed, self._rows, self._rescued, self._undecoded)
@@ -151,7 +151,7 @@ class TableRowTask:
         self._fields = joined_fields([self._fields, found], self._step.fields)
 
     def _with_reasons(self, payloads: pa.Array, decoded: Decoded) -> pa.Array:
-        """What is kept of payloads that could not be decoded, beside what others have left over."""
+        """The texts for payloads that could not be decoded, beside what others have left over."""
         texts = decoded.rescued.to_pylist()
         reasons = decoded.reasons.to_pylist()
         for index, reason in enumerate(reasons):
@@ -238,7 +238,7 @@ class DeadLetterJob:
 
 
 def letters_name(stream: str) -> str:
-    """What dead letters and queries call the table of a stream."""
+    """The name that dead letters and queries have for the table of a stream."""
     return f"table.{stream}"
 
 

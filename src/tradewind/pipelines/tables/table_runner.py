@@ -1,8 +1,8 @@
 """Keeps all tables of an account up to date, in one Spark session.
 
-Owns which tables run: those that the metadata of streams asks for. It looks at the streams every
-few seconds, so tables come, change and go while it runs. A table that fails is tried again later
-and later, and no other one is stopped by it.
+Owns which tables run: those that the metadata of streams asks for. The runner looks at the streams
+every few seconds, so tables come, change and go while it runs. A table that fails is tried again
+later and later, and no other one is stopped by it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _has_ended(spark: SparkSession) -> bool:
 
 
 class TableRunner:
-    """Runs the tables of an account, or some of them; `note` is told what happens to them."""
+    """Runs the tables of an account, or some of them; `note` is called with what happens."""
 
     def __init__(
         self, work: TableWork, wanted: Sequence[str] = (), note: Callable[[str], None] = print
@@ -92,7 +92,7 @@ class TableRunner:
         on_update: Callable[[Sequence[TableStatus]], None] = lambda _statuses: None,
         seconds: float | None = None,
     ) -> None:
-        """Run until told to stop, until everything is done, or for this many seconds."""
+        """Run until asked to stop, until everything is done, or for this many seconds."""
         deadline = None if seconds is None else time.monotonic() + seconds
         try:
             while self.poll():

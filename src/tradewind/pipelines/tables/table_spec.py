@@ -6,7 +6,7 @@ keeps them and any tool passes them through:
     tradewind.table             {"to": "/lake/orders", "format": "iceberg", ...}
 
 A stream has at most one table. Owns as well which columns are not of the payload, and where the
-state of the runner is. It never reads a lake and never asks a server.
+state of the runner is. The module never reads a lake and never asks a server.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DAY, HOUR = "day", "hour"
 # Everything that is ours, and no part of the table, is in this folder of its place.
 STATE_FOLDER: Final = "_tradewind"
 COLUMN_CHARACTERS_MAX: Final = 200
-# What some reader of Parquet, Delta or Iceberg takes for something else in the name of a column.
+# Characters that some reader of Parquet, Delta or Iceberg takes for something else in a name.
 _COLUMN_NAME: Final = re.compile(r"[^\x00-\x1f.,;{}()=`\"'\\\x7f ]+")
 _TABLE_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _PARTITIONS_MAX: Final = 8
@@ -47,7 +47,7 @@ TableRows = Literal["messages", "latest", "changes"]
 
 
 class TableSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """What is kept where, and how.
+    """The place of a table, its format and its content.
 
     `to` is the folder of the table, or the warehouse of an Iceberg catalog: an absolute path or a
     URL. `table` is the name in the catalog. `payload` names a decoder. `schema` is `infer` (new
@@ -89,8 +89,8 @@ class TableSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_de
     def keeps_undecoded(self) -> bool:
         """Whether a message that cannot be decoded is a row all the same.
 
-        It is none only if it is a dead letter, and if nothing would be wrong without it: a table
-        with payloads stands for its stream, and one row per key must not be an old one.
+        A message is no row only if it is a dead letter, and if nothing would be wrong without it: a
+        table with payloads stands for its stream, and one row per key must not be an old one.
         """
         return not self.dead_letters or self.has_data or self.rows == "latest"
 

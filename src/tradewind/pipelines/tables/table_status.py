@@ -68,7 +68,7 @@ class TableStatus(msgspec.Struct):
 
     `rescued`, `dead_letters` and `undecoded` count rows of batches that were committed since the
     table was begun: with something in `_rescued`, published as dead letters, and kept although
-    their payload could not be decoded. A runner that is killed right behind a commit does not count
+    their payload could not be decoded. A runner that is killed right after a commit does not count
     that one. `maintained_ns` is the end of the last round of maintenance of this run.
     """
 
@@ -114,7 +114,7 @@ def write_table_status(place: Place, status: TableStatus) -> None:
 
 
 def read_table_status(place: Place) -> TableStatus | None:
-    """What the last runner wrote; None if the table never ran."""
+    """The status that the last runner wrote; None if the table never ran."""
     return read_status_file(place / STATUS_FILE, TableStatus)
 
 
@@ -122,7 +122,9 @@ def read_table_status(place: Place) -> TableStatus | None:
 
 
 class TableIdentity(msgspec.Struct, frozen=True):
-    """What a table cannot change once it has rows: these would not be there, or not be right."""
+    """The properties that a table cannot change once it has rows: these would not be there, or not
+    be right.
+    """
 
     format: str
     table: str

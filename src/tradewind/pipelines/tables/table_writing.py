@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # The rows of a bucket's table: one per key, by the changes of the bucket.
 LATEST: Final = Upsert(("key",), "operation <> 'PUT'", "revision")
-# Of an Iceberg warehouse without another catalog.
+# The catalog of an Iceberg warehouse without another one.
 CATALOG_FILE: Final = "catalog.db"
 Counted = Callable[[Sequence[RowsNote]], None]
 
@@ -64,9 +64,9 @@ class LetterBox:
 class StreamBatchStep:
     """Decodes the messages of each batch, with the fields that the table has and those that come.
 
-    `counted` is told what was seen, once for each batch that is committed in this process. `fresh`
-    opens the decoder anew for each batch, if its schema is somewhere else and may have changed: a
-    schema is there before the first message that needs it.
+    `counted` is called with the notes, once for each batch that is committed in this process.
+    `fresh` opens the decoder anew for each batch, if its schema is somewhere else and may have
+    changed: a schema is there before the first message that needs it.
     """
 
     stream: str
@@ -149,7 +149,7 @@ def found_lake(stream: str, spec: TableSpec) -> DeltaLake | IcebergLake | None:
 
 
 def stream_writer(step: StreamBatchStep) -> BatchWriter:
-    """What writes the batches of a stream."""
+    """The function that writes the batches of a stream."""
     spec, query = step.spec, step.query
     if spec.format == "parquet":
         return parquet_writer(table_folder(spec), query, spec.partition, step)

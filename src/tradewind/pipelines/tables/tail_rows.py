@@ -2,7 +2,7 @@
 
 Owns making them with the columns of the table as it was pinned, by the step that the table's writer
 uses. A field that the table has no column for is left to `_rescued` here, until the writer adds the
-column. It is a value that travels to executors, and uses Arrow only.
+column. The rows are made by a value that travels to executors, and uses Arrow only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The two tiers of a stream: verifying its table, and letting go of what was verified.
+"""The two tiers of a stream: verifying its table, and releasing what was verified.
 
 Owns the mark up to which a table was verified, in `verified.json` beside the checkpoint, and the
-rounds that advance it. A round compares the table with the stream behind the mark (`table_proof`),
+rounds that advance it. A round compares the table with the stream after the mark (`table_proof`),
 has the files and the log on the disk, and only then advances the mark. Then the limits of the tier
 are applied: the messages that are to leave are compared once more with the files as they are now,
 because small files may have been joined since, and are purged. A process that is killed at any
@@ -32,10 +32,10 @@ from tradewind.pipelines.places import Place, replace_file
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_points import TablePoint, check_stream, pin_table
 from tradewind.pipelines.tables.table_proof import (
-    ProofCounts,
     ComparedStream,
-    prove,
+    ProofCounts,
     compared_stream,
+    prove,
     table_range,
 )
 from tradewind.pipelines.tables.table_spec import TableSpec

@@ -3,7 +3,7 @@
 Owns two lists. The limits of the tier (`tier_limits` of a table) are applied by the table's runner,
 and only to messages that were verified in the table. The limits of the stream are applied by the
 server, which does not know the table: where one of them can remove a message, the message is not
-protected. It asks no server.
+protected. The module asks no server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COUNT_MAX: Final = 2**63 - 1
 
 
 class TierLimits(msgspec.Struct, frozen=True):
-    """What the stream holds at most of the messages that its table has; 0 means no limit."""
+    """The limits of a stream for the messages that its table has; 0 means no limit."""
 
     max_age_ns: int = 0
     max_msgs: int = 0

@@ -50,7 +50,7 @@ def tier_tasks(state: ReadState, rows: RowFilter, partitions_min: int) -> tuple[
 
 
 def point_storage(stream: str, spec: TableSpec, point: TablePoint) -> Storage:
-    """What opens the files of a pinned table."""
+    """The storage that opens the files of a pinned table."""
     return ArrowStorage(point.folder) if point.in_folders else open_lake(stream, spec).storage
 
 

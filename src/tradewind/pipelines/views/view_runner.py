@@ -73,7 +73,7 @@ class _FailedView:
 
 
 class ViewRunner:
-    """One run over all views, or over some; `note` is told what begins, ends and fails."""
+    """One run over all views, or over some; `note` is called with what begins, ends and fails."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class ViewRunner:
         self._problem = ""
 
     def run(self, should_stop: Event, seconds: float | None = None) -> int:
-        """Run until told to stop, or for some seconds; or once, until everything stored is done.
+        """Run until asked to stop, or for some seconds; or once, until everything stored is done.
 
         Returns how many views have failed and were not run again.
         """
@@ -148,7 +148,7 @@ class ViewRunner:
             found = views.get(name)
             if found is None or found.token != one.view.token:
                 self._stop(name, store, "")
-                # Nobody can continue with it: a view of this name would be another one.
+                # No runner can continue with it: a view of this name would be another one.
                 shutil.rmtree(self._folder_of(one.view), ignore_errors=True)
                 self._note(f"view {name}: dropped")
             elif found.is_paused:

@@ -1,7 +1,7 @@
 """The definition of a materialized view, and the pipeline that it stands for.
 
 Owns the form in which a definition is stored, the names inside of its pipeline, and the form of a
-key in a bucket. It is pure.
+key in a bucket. The module is pure.
 
 A key has a part for each column of the key, joined by dots. All but letters, digits, `-` and `_` is
 written as `=` and two hexadecimal digits for each byte, null as `=null` and an empty text as
@@ -52,7 +52,7 @@ class ViewSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ViewSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A view; `token` tells it from others that had its name before.
+    """A view; `token` distinguishes it from others that had its name before.
 
     `checkpoint` is the place of the runner that has the state of the query, empty until one has
     begun. `key` and `columns` are those of the result; `is_grouped` if rows change later.
@@ -80,7 +80,7 @@ class ViewSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ViewReport(msgspec.Struct, frozen=True):
-    """What a runner says of a view: how many rows it was given, and why it failed."""
+    """The report of a runner on a view: how many rows it was given, and why it failed."""
 
     token: str
     state: str

@@ -2,7 +2,7 @@
 
 Owns the bucket `tradewind_views`: a definition is at `view.NAME`, and what the runner says of it at
 `status.NAME`. Every change names the revision that it replaces, so that of two changes at the same
-time one is refused. It never runs a view.
+time one is refused. The module never runs a view.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class ViewStore:
             bucket.put(f"status.{name}", msgspec.json.encode(report))
 
     def reports(self) -> dict[str, ViewReport]:
-        """What the runners have said last, by view."""
+        """The last reports of the runners, by view."""
         bucket = self._open()
         found: dict[str, ViewReport] = {}
         for key in bucket.keys("status.*") if bucket is not None else ():
