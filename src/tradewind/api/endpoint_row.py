@@ -101,7 +101,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     finds_stream_first: bool = False
     # The request changes nothing, so that a client may send it again.
     is_read: bool = False
-    # For the system account, which `dispatch` itself answers if anybody; others get no answer.
+    # For the system account, answered by `dispatch` itself, if at all; others get no answer.
     is_system: bool = False
     prefix: str = PREFIX
     # Other requests that a client must be allowed to make: the names of their rows, for the same

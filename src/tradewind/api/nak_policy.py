@@ -201,7 +201,7 @@ def _exponential_rule(key: str, text: str, rest: str, jitter: float) -> DelayRul
     if not 1 <= factor <= FACTOR_MAX:
         raise NakPolicyError(f"{key}: factor must be x1 to x{FACTOR_MAX}, not x{match[2]}")
     if not 0 < first_ns <= longest_ns:
-        raise NakPolicyError(f"{key}: the first delay more than 0, and not more than max")
+        raise NakPolicyError(f"{key}: the first delay must be above 0 and at most max")
     return DelayRule((first_ns,), factor, longest_ns, jitter)
 
 

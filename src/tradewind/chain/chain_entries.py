@@ -109,7 +109,7 @@ def digest_of(algorithm: str) -> Digest:
         return _sha256
     if algorithm != BLAKE3:
         raise ChainError(
-            f"unknown algorithm {algorithm!r}; expected one of {', '.join(ALGORITHMS)}"
+            f"unknown algorithm {algorithm!r}; it must be one of {', '.join(ALGORITHMS)}"
         )
     try:
         from blake3 import blake3
@@ -159,11 +159,13 @@ def removal_body(time_ns: int, reason: int, ranges: Sequence[tuple[int, int]]) -
 def decode_removal(body: bytes) -> Removal:
     """Decode the body of a removal or a return; ChainError if it is invalid."""
     if len(body) < _REMOVAL_HEAD.size:
-        raise ChainError(f"a removal has {_REMOVAL_HEAD.size} bytes or more, not {len(body)}")
+        raise ChainError(
+            f"a removal must have at least {_REMOVAL_HEAD.size} bytes, not {len(body)}"
+        )
     time_ns, reason, count = _REMOVAL_HEAD.unpack_from(body)
     wanted = _REMOVAL_HEAD.size + count * _RANGE.size
     if len(body) != wanted:
-        raise ChainError(f"a removal of {count} ranges has {wanted} bytes, not {len(body)}")
+        raise ChainError(f"a removal of {count} ranges must have {wanted} bytes, not {len(body)}")
     ranges = tuple(_RANGE.iter_unpack(body[_REMOVAL_HEAD.size :]))
     _check_ranges(reason, ranges)
     return Removal(time_ns, reason, ranges)
@@ -171,9 +173,9 @@ def decode_removal(body: bytes) -> Removal:
 
 def _check_ranges(reason: int, ranges: Sequence[tuple[int, int]]) -> None:
     if reason not in REASONS:
-        raise ChainError(f"a removal has a reason from 1 to {LOST}, not {reason}")
+        raise ChainError(f"a removal must have a reason from 1 to {LOST}, not {reason}")
     if not 1 <= len(ranges) <= RANGES_MAX:
-        raise ChainError(f"a removal has from 1 to {RANGES_MAX} ranges, not {len(ranges)}")
+        raise ChainError(f"a removal must have from 1 to {RANGES_MAX} ranges, not {len(ranges)}")
     before = 0
     for first, last in ranges:
         if not before < first <= last <= SEQUENCE_MAX:
@@ -213,14 +215,15 @@ def read_records(data: bytes, offset: int = 0, count: int = -1) -> tuple[list[Ch
             offset += MESSAGE_RECORD_BYTES
             continue
         if kind not in KINDS:
-            raise RecordError(offset, f"a record has a kind from 1 to {RETURN}, not {kind}")
+            raise RecordError(offset, f"a record must have a kind from 1 to {RETURN}, not {kind}")
         body_offset = offset + _OTHER_RECORD.size
         if body_offset > end:
             break
         body_bytes = _LENGTH.unpack_from(data, offset + 1)[0]
         if body_bytes > BODY_BYTES_MAX:
             raise RecordError(
-                offset, f"a {KINDS[kind]} has {BODY_BYTES_MAX} bytes or less, not {body_bytes}"
+                offset,
+                f"a {KINDS[kind]} must have at most {BODY_BYTES_MAX} bytes, not {body_bytes}",
             )
         link_offset = body_offset + body_bytes
         if link_offset + HASH_BYTES > end:

@@ -77,7 +77,9 @@ def encode_header(segment: LinksHeader) -> bytes:
 def decode_header(data: bytes, path: str) -> LinksHeader:
     """Decode the header at the beginning of a file; a CorruptRecord names `path`."""
     if len(data) < HEADER_BYTES:
-        raise IncompleteRecord(path, 0, f"the header has {HEADER_BYTES} bytes, not {len(data)}")
+        raise IncompleteRecord(
+            path, 0, f"the header must have {HEADER_BYTES} bytes, not {len(data)}"
+        )
     head, checksum = data[: _HEADER.size], data[_HEADER.size : HEADER_BYTES]
     magic, number, first_index, before = _HEADER.unpack(head)
     if magic != _MAGIC:
@@ -85,7 +87,7 @@ def decode_header(data: bytes, path: str) -> LinksHeader:
     if checksum != hashlib.sha256(head).digest()[:_CHECKSUM_BYTES]:
         raise CorruptRecord(path, _HEADER.size, "the checksum of the header is wrong")
     if number not in _NAMES:
-        raise CorruptRecord(path, len(_MAGIC), f"the algorithm is 1 or 2, not {number}")
+        raise CorruptRecord(path, len(_MAGIC), f"the algorithm must be 1 or 2, not {number}")
     if any(head[len(_MAGIC) + 1 : 16]):
         raise CorruptRecord(path, len(_MAGIC) + 1, "the unused bytes of the header are zero")
     return LinksHeader(_NAMES[number], first_index, before)
@@ -161,7 +163,7 @@ class ChainFolder:
                     if not line.endswith(b"\n"):
                         is_long = len(line) > checkpoints.LINE_BYTES_MAX
                         reason = (
-                            f"a checkpoint has {checkpoints.LINE_BYTES_MAX} bytes or less"
+                            f"a checkpoint must have at most {checkpoints.LINE_BYTES_MAX} bytes"
                             if is_long
                             else "the last line has no end"
                         )

@@ -68,7 +68,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 def decode(line: bytes) -> Checkpoint:
     """Decode a line without the newline; ChainError describes the error."""
     if len(line) > LINE_BYTES_MAX:
-        raise ChainError(f"a checkpoint has {LINE_BYTES_MAX} bytes or less, not {len(line)}")
+        raise ChainError(f"a checkpoint must have at most {LINE_BYTES_MAX} bytes, not {len(line)}")
     try:
         checkpoint = msgspec.json.decode(line, type=Checkpoint)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -85,17 +85,17 @@ def check(checkpoint: Checkpoint) -> None:
     """ChainError if a member cannot be right, regardless of the signature."""
     if checkpoint.algorithm not in ALGORITHMS:
         raise ChainError(
-            f"algorithm is one of {', '.join(ALGORITHMS)}, not {checkpoint.algorithm!r}"
+            f"algorithm must be one of {', '.join(ALGORITHMS)}, not {checkpoint.algorithm!r}"
         )
     if checkpoint.size < 1:
-        raise ChainError(f"size is 1 or more, not {checkpoint.size}")
+        raise ChainError(f"size must be 1 or more, not {checkpoint.size}")
     for name in ("first_seq", "last_seq", "messages"):
         if getattr(checkpoint, name) < 0:
-            raise ChainError(f"{name} is 0 or more, not {getattr(checkpoint, name)}")
+            raise ChainError(f"{name} must be 0 or more, not {getattr(checkpoint, name)}")
     for name in ("link", "root", "previous"):
         text = getattr(checkpoint, name)
         if not (_is_hash(text) or (name == "previous" and not text)):
-            raise ChainError(f"{name} is {2 * HASH_BYTES} hexadecimal digits in lower case")
+            raise ChainError(f"{name} must be {2 * HASH_BYTES} hexadecimal digits in lower case")
 
 
 def digest(line: bytes) -> str:

@@ -129,5 +129,5 @@ def read_witness(path: Path) -> SignedHead:
     except OSError as error:
         raise StoreError(f"{path}: cannot read the checkpoint: {error.strerror}") from None
     if len(line) > LINE_BYTES_MAX:
-        raise ChainError(f"{path}: a checkpoint has {LINE_BYTES_MAX} bytes or less")
+        raise ChainError(f"{path}: a checkpoint must have at most {LINE_BYTES_MAX} bytes")
     return SignedHead(f"the checkpoint in {path}", line.rstrip(b"\r\n"))

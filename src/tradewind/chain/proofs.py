@@ -101,5 +101,5 @@ def hash_of(text: str, name: str) -> bytes:
     except ValueError:
         value = b""
     if len(value) != HASH_BYTES:
-        raise ChainError(f"{name}: a hash has {2 * HASH_BYTES} hexadecimal digits")
+        raise ChainError(f"{name} must be a hash of {2 * HASH_BYTES} hexadecimal digits")
     return value

@@ -327,7 +327,7 @@ class HostedStream:
         files, now_ns = self.stream.files, self.engine.turn.monotonic_ns
         if not self.is_attached or files is None or not files.is_fenced:
             return
-        with suppress(StoreError):  # then it takes no more changes, and says so
+        with suppress(StoreError):  # then it refuses all changes with an error
             files.lift_fence()
         self.engine.syncer.lift_fence(files, now_ns)
         if self.files is not None:

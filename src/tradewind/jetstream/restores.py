@@ -60,7 +60,7 @@ RESTORES_MAX: Final = 16
 # A client waits for the answer to a chunk before it sends the next; this many bytes may be ahead.
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 STALL_NS: Final = 5_000_000_000
-# Everybody else goes first after so many.
+# After this many, other work has its turn.
 CONSUMERS_PER_STEP: Final = 50
 # The error that publishers get while they are opened.
 CLOSED: Final = "the stream is closed until its restore has ended; publish again"

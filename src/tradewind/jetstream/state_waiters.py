@@ -59,7 +59,7 @@ class StateWaiters:
 
     def __init__(self, hosted: HostedStream) -> None:
         self._hosted = hosted
-        # By consumer, with rising tickets: for those who wait for the disk, and for the system.
+        # By consumer, with rising tickets: waiters for the disk, and for the system.
         self._until_synced: Waiting = {}
         self._until_written: Waiting = {}
         self._until_taken: dict[str, list[Callable[[], None]]] = {}

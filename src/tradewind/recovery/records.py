@@ -65,7 +65,7 @@ class Records:
                 js.publish(_CONSUMER.format(stream, name), msgspec.json.encode(each))
                 known[name] = each
         for name in known.keys() - found.keys():
-            # The origin has it no more, so it is not made again.
+            # The origin no longer has the consumer, so it is not created again.
             self._streams.purge(RECORDS, filter=_CONSUMER.format(stream, name))
             del known[name]
         record = StreamRecord(

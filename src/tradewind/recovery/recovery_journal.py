@@ -32,7 +32,7 @@ class RecoveryStep(StrEnum):
     FENCE = "fence"  # the old origin takes no more messages
     SAVE = "save"  # what only the old origin has is in a file
     REBUILD = "rebuild"  # the old origin is a mirror
-    FOLLOW = "follow"  # the mirror catches up while everybody works
+    FOLLOW = "follow"  # the mirror catches up while all clients work
     FREEZE = "freeze"  # no side takes messages; the pause begins
     TRANSFER = "transfer"  # the mirror has everything
     VERIFY = "verify"  # both hold the same, message by message

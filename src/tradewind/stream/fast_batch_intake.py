@@ -5,9 +5,10 @@ of their progress. `ingest` stores a plain message that is the next one of its b
 module; the rest is handled here: first and last messages, gaps, errors and acknowledgements. A
 batch is never stored itself, only its messages: a restart or a few seconds of inactivity end it.
 
-    {"type":"ack","seq":0,"msgs":3}                    it is open {"type":"ack","seq":3,"msgs":3}
-    stored, as safe as the stream promises {"type":"gap","last_seq":5,"seq":7}                5 and
-    6 are missing {"stream":"S","seq":8,"batch":"a","count":8}       the end
+    {"type":"ack","seq":0,"msgs":3}                    it is open
+    {"type":"ack","seq":3,"msgs":3}                    stored, as durable as the stream promises
+    {"type":"gap","last_seq":5,"seq":7}                5 and 6 are missing
+    {"stream":"S","seq":8,"batch":"a","count":8}       the end
 """
 
 from __future__ import annotations

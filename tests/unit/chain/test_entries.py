@@ -115,9 +115,12 @@ def test_no_more_records_are_read_than_asked_for() -> None:
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b"\x00", "byte 0: a record has a kind from 1 to 3, not 0"),
-        (b"\x01" + bytes(40) + b"\x09", "byte 41: a record has a kind from 1 to 3, not 9"),
-        (b"\x02\xff\xff\xff\xff", "byte 0: a removal has 16013 bytes or less, not 4294967295"),
+        (b"\x00", "byte 0: a record must have a kind from 1 to 3, not 0"),
+        (b"\x01" + bytes(40) + b"\x09", "byte 41: a record must have a kind from 1 to 3, not 9"),
+        (
+            b"\x02\xff\xff\xff\xff",
+            "byte 0: a removal must have at most 16013 bytes, not 4294967295",
+        ),
     ],
 )
 def test_what_is_no_record_is_named_with_its_byte(data: bytes, error: str) -> None:

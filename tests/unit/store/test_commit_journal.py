@@ -176,7 +176,7 @@ def test_record_that_is_whole_and_none_of_ours_is_named_and_kept() -> None:
     content = disk.content_of(segment.path)
     content += journal_record(segment.number, len(content), b"\xc1 of another version")
     disk.put_durable_file(segment.path, content)
-    with pytest.raises(StoreError, match="a record is not one of ours") as caught:
+    with pytest.raises(StoreError, match="a record has an unknown format") as caught:
         found_on(disk)
     assert segment.path in str(caught.value)
     assert disk.content_of(segment.path) == content

@@ -330,7 +330,7 @@ class Replica(StreamFollower):
             return self.hold(str(error))
         return True
 
-    # ---------------------------------------------------------------- for those who ask
+    # ---------------------------------------------------------------- for stream information
 
     def _active_ns(self) -> int:
         """The time since the origin was last heard. Within one process there are no heartbeats:

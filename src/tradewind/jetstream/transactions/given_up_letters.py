@@ -110,7 +110,7 @@ class DeadLetterDesk:
             proposal = self._ready.popleft()
             transactions_of(self._engine, proposal.hosted.tenant).submit(proposal)
 
-    # ---------------------------------------------------------------- who has given it up before
+    # ------------------------------------------------------------ earlier letters
 
     def seal(self, account: str, path: str, payload: bytes) -> str:
         """The proof that the server itself has written a path, for a message of this content."""

@@ -134,7 +134,7 @@ class CommitJournal:
             sealer = self._key() if self._ring is not None else None
             return decode_entry(body if sealer is None else sealer.unseal(body, segment.path))
         except msgspec.MsgspecError as error:
-            raise StoreError(f"{segment.path}: a record is not one of ours: {error}") from None
+            raise StoreError(f"{segment.path}: a record has an unknown format: {error}") from None
 
     def _key(self) -> Sealer:
         """The sealer for the records of an encrypted store; its key is created with the first

@@ -539,7 +539,7 @@ class FileStore(SyncTarget):
         self._is_unmarked = is_foreign
         is_written = self.table.last.size == 0 and sync
         if is_foreign and not is_written and not self.table.last.compressed:
-            self._append_mark()  # in front of whatever comes; not worth a write of its own
+            self._append_mark()  # written before the next bytes; not worth a write of its own
         self._clean = (self.table.last.number, self.table.last.size)
         if is_written:
             self._append_mark()

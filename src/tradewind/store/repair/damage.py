@@ -4,10 +4,10 @@ Owns the damage report and the folder `damage` of a stream: numbered reports, ea
 that were taken out of the blocks. Numbers are never reused, so nothing in the folder is ever
 replaced; only users remove files from it. It never decides about messages.
 
-    damage/3.json       a RecoveryReport: where, how much, which sequences damage/3-7.bin      the
-    bytes taken out of block 7, one piece after another damage/3-7.blk      the whole file of block
-    7, where it was compressed or cannot be read damage/3-7.key      the key of block 7, if it was
-    encrypted
+    damage/3.json       a RecoveryReport: where, how much, which sequences
+    damage/3-7.bin      the bytes taken out of block 7, one piece after another
+    damage/3-7.blk      the whole file of block 7, where it was compressed or cannot be read
+    damage/3-7.key      the key of block 7, if it was encrypted
 """
 
 from __future__ import annotations
