@@ -75,7 +75,7 @@ class KeyPair:
                 "a curve key encrypts and cannot sign: use a user, account or operator key"
             )
         if len(raw_seed) != KEY_BYTES:
-            raise NkeyError(f"a raw seed has {KEY_BYTES} bytes, not {len(raw_seed)}")
+            raise NkeyError(f"a raw seed must have {KEY_BYTES} bytes, not {len(raw_seed)}")
         # Loaded when it is needed: a server without nkey users starts sooner.
         from nacl.signing import SigningKey
 
@@ -117,7 +117,7 @@ class CurveKeyPair:
 
     def __init__(self, raw_seed: bytes) -> None:
         if len(raw_seed) != KEY_BYTES:
-            raise NkeyError(f"a raw seed has {KEY_BYTES} bytes, not {len(raw_seed)}")
+            raise NkeyError(f"a raw seed must have {KEY_BYTES} bytes, not {len(raw_seed)}")
         from nacl.public import PrivateKey
 
         self._private_key = PrivateKey(raw_seed)
@@ -187,7 +187,7 @@ def encode_public(kind: str, key: bytes) -> str:
     """The text of a public key."""
     _check_kind(kind)
     if len(key) != KEY_BYTES:
-        raise NkeyError(f"a public key has {KEY_BYTES} bytes, not {len(key)}")
+        raise NkeyError(f"a public key must have {KEY_BYTES} bytes, not {len(key)}")
     return _encode(bytes([_ALPHABET.index(kind) << 3]) + key)
 
 
@@ -195,12 +195,12 @@ def decode_public(text: str, kind: str = "") -> tuple[str, bytes]:
     """The kind letter and the 32 bytes of a public key; with `kind`, any other is refused."""
     # The length is checked first: nothing below ever sees a short or an endless text.
     if len(text) != PUBLIC_LENGTH:
-        raise NkeyError(f"a public nkey has {PUBLIC_LENGTH} characters, not {len(text)}")
+        raise NkeyError(f"a public nkey must have {PUBLIC_LENGTH} characters, not {len(text)}")
     payload = _decode(text)
     found = text[0]
     if payload[0] != _ALPHABET.index(found) << 3 or found not in KINDS:
         raise NkeyError(
-            f"a public nkey starts with one of {', '.join(KINDS)} followed by a letter from A to D"
+            f"a public nkey must start with one of {', '.join(KINDS)}, then a letter from A to D"
         )
     if kind and found != kind:
         raise NkeyError(
@@ -222,7 +222,7 @@ def encode_seed(kind: str, raw_seed: bytes) -> str:
     """The text of a seed."""
     _check_kind(kind)
     if len(raw_seed) != KEY_BYTES:
-        raise NkeyError(f"a raw seed has {KEY_BYTES} bytes, not {len(raw_seed)}")
+        raise NkeyError(f"a raw seed must have {KEY_BYTES} bytes, not {len(raw_seed)}")
     prefix = _ALPHABET.index(kind) << 3
     return _encode(bytes([_SEED_PREFIX | prefix >> 5, (prefix & 31) << 3]) + raw_seed)
 
@@ -230,13 +230,13 @@ def encode_seed(kind: str, raw_seed: bytes) -> str:
 def decode_seed(text: str) -> tuple[str, bytes]:
     """The kind letter and the 32 seed bytes of a seed text."""
     if len(text) != SEED_LENGTH:
-        raise NkeyError(f"an nkey seed has {SEED_LENGTH} characters, not {len(text)}")
+        raise NkeyError(f"an nkey seed must have {SEED_LENGTH} characters, not {len(text)}")
     payload = _decode(text)
     if text[0] != SEED:
-        raise NkeyError("an nkey seed starts with S")
+        raise NkeyError("an nkey seed must start with S")
     kind = _ALPHABET[((payload[0] & 7) << 5 | payload[1] >> 3) >> 3]
     if kind not in KINDS or text != encode_seed(kind, payload[2:]):
-        raise NkeyError(f"the second letter of an nkey seed is one of {', '.join(KINDS)}")
+        raise NkeyError(f"the second letter of an nkey seed must be one of {', '.join(KINDS)}")
     return kind, payload[2:]
 
 
@@ -268,7 +268,7 @@ def verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
 
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
-        raise NkeyError(f"an nkey is one of {', '.join(KINDS)}")
+        raise NkeyError(f"the kind of an nkey must be one of {', '.join(KINDS)}")
 
 
 def _encode(payload: bytes) -> str:
@@ -278,7 +278,7 @@ def _encode(payload: bytes) -> str:
 
 def _decode(text: str) -> bytes:
     if not _BASE32.match(text):
-        raise NkeyError("an nkey has only the letters A to Z and the digits 2 to 7")
+        raise NkeyError("an nkey must have only the letters A to Z and the digits 2 to 7")
     raw = base64.b32decode(text + "=" * (-len(text) % 8))
     payload, checksum = raw[:-_CRC_BYTES], raw[-_CRC_BYTES:]
     if checksum != _checksum(payload):

@@ -173,7 +173,7 @@ def test_only_the_given_key_counts(offline: Cli, store: Path) -> None:
     assert f"it was signed by another key, {KEY.public}" in outcome.out
     wrong = verify(offline, store, "--key", "UABC")
     assert wrong.code == 2
-    assert "--key: a public nkey has 56 characters" in wrong.err
+    assert "--key: a public nkey must have 56 characters" in wrong.err
 
 
 def test_a_chain_rewritten_with_the_servers_own_key_does_not_fit_a_kept_checkpoint(

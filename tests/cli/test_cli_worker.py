@@ -226,7 +226,7 @@ def test_a_missing_stream_is_waited_for(running: Any, js_server: ServerProcess) 
         ("jobs:folder", "jobs:folder is a PosixPath, not a worker: folder = tradewind.Worker"),
         ("jobs:none", "jobs:none is nothing, not a worker"),
         ("jobs.py:app", "there is no module 'jobs.py'"),
-        ("a b", "a worker is named as"),
+        ("a b", "a worker must be named as"),
     ],
 )
 def test_a_worker_that_cannot_be_loaded_ends_with_one_line(
@@ -257,10 +257,10 @@ def test_delays_between_restarts_grow_to_a_limit() -> None:
 
 def test_a_wrong_declaration_fails_where_it_is_written() -> None:
     for arguments, settings, text in (
-        (("", "c"), {}, "stream: the name of a stream"),
-        (("S", 3), {}, "consumer: the name of a consumer, not 3"),
-        (("S", "c"), {"create": 1.5}, "create: True, or the settings"),
-        (("S", "c"), {"lifespan": 3}, "lifespan: a function"),
+        (("", "c"), {}, "stream must be the name of a stream"),
+        (("S", 3), {}, "consumer must be the name of a consumer, not 3"),
+        (("S", "c"), {"create": 1.5}, "create must be True, or the settings"),
+        (("S", "c"), {"lifespan": 3}, "lifespan must be a function"),
         (("S", "c"), {"concurrency": 0}, "concurrency: a number"),
         (("S", "c"), {"concurency": 1}, "did you mean 'concurrency'"),
     ):

@@ -130,7 +130,7 @@ def test_what_is_no_backup_is_refused_in_words(web: Web, nats: Connection) -> No
         (whole[: len(whole) // 2], "truncated"),
         (packed(("stream.tar.s2", data)), "backup.json must come first"),
         (packed(("backup.json", b"{")), "truncated"),
-        (packed(("backup.json", b"{}")), "no config with a name"),
+        (packed(("backup.json", b"{}")), "must have a config with a name"),
         (packed(("backup.json", b'{"config":{"name":"X"}}'), ("other", b"")), "instead of"),
         (packed(("<script>", b"")), "<script>"),
         (flipped, ""),

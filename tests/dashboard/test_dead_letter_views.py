@@ -164,7 +164,7 @@ def test_many_are_sent_back_with_a_filter_a_rate_and_progress(web: Web, nats: Co
     asked = web.page("/dead-letters/DEAD/redrive?subject=orders.1")
     assert hidden_fields(asked)["subject"] == "orders.1"
     for field in ("rate", "limit"):
-        assert f"{field}: " in web.send("/dead-letters/DEAD/redrive", 400, **{field: "-1"})
+        assert f"{field} must be " in web.send("/dead-letters/DEAD/redrive", 400, **{field: "-1"})
     assert "They are being sent back." in web.send("/dead-letters/DEAD/redrive", subject="orders.1")
     wait_for(lambda: letters(nats) == [b"a", b"c"])
     wait_for(lambda: "orders.1 1 dead letter done" in web.text("/dead-letters/DEAD"))

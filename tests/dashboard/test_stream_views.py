@@ -130,7 +130,9 @@ def test_a_purge_says_first_what_it_removes(web: Web, nats: Connection, allow_di
     assert "It removes 10 messages of orders.us, and 30 messages stay." in text
     text = web.send("/streams/ORDERS/purge", keep=15)
     assert "It removes 25 messages, all but the newest 15, and 15 messages stay." in text
-    assert "only one of them" in web.send("/streams/ORDERS/purge", 400, keep=1, below=2)
+    assert "keep and below must not both be given" in web.send(
+        "/streams/ORDERS/purge", 400, keep=1, below=2
+    )
     assert nats.jetstream_manager().streams.info("ORDERS").state.messages == 40
     if allow_direct:
         text = web.send("/streams/ORDERS/purge", subject="orders.us", below=9)

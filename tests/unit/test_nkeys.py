@@ -124,9 +124,9 @@ def test_texts_with_a_valid_checksum_but_a_wrong_prefix_are_refused() -> None:
         crc = reference.crc16(bytearray(payload)).to_bytes(2, "little")
         return base64.b32encode(payload + crc).rstrip(b"=").decode()
 
-    with pytest.raises(nkeys.NkeyError, match="starts with one of"):
+    with pytest.raises(nkeys.NkeyError, match="must start with one of"):
         nkeys.decode_public(encoded(bytes([16 << 3]) + b"\0" * 32))  # Q
-    with pytest.raises(nkeys.NkeyError, match="starts with one of"):
+    with pytest.raises(nkeys.NkeyError, match="must start with one of"):
         nkeys.decode_public(encoded(bytes([(20 << 3) + 1]) + b"\0" * 32))  # U with stray bits
     with pytest.raises(nkeys.NkeyError, match="starts with S"):
         nkeys.decode_seed(encoded(bytes([20 << 3, 0]) + b"\0" * 32))

@@ -102,7 +102,7 @@ def test_anything_else_is_refused(data: bytes) -> None:
     [
         (zipped((DATA_NAME, b"x")), "must come first"),
         (zipped((INFO_NAME, b"[]")), "object"),
-        (zipped((INFO_NAME, b'{"config": {"name": 1}}')), "no config with a name"),
+        (zipped((INFO_NAME, b'{"config": {"name": 1}}')), "must have a config with a name"),
         (zipped((INFO_NAME, b" " * (INFO_BYTES_MAX + 1))), "at most 4 MiB"),
         (zipped((INFO_NAME, b'{"config":{"name":"S"}}'), ("x", b"")), "comes 'x' instead of"),
         (zipped((INFO_NAME, b"{}"), method=zipfile.ZIP_LZMA), "method 14"),

@@ -123,5 +123,5 @@ def time_ns(fields: Mapping[str, str], name: str) -> int:
         return parse_time(written)
     except ValueError:
         raise BadFormError(
-            f"{name}: a time like 2026-01-31 12:00:00 (UTC), not {text[:40]!r}"
+            f"{name} must be a time like 2026-01-31 12:00:00 (UTC), not {text[:40]!r}"
         ) from None

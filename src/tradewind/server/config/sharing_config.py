@@ -199,7 +199,7 @@ def _names(node: ConfigNode, key: str) -> tuple[str, ...]:
 def _response_type(node: ConfigNode, key: str) -> str:
     word = text(node, key)
     if word.lower() not in _RESPONSE_TYPES:
-        raise fault(node, f'Unknown response type: "{word}": it is singleton, stream or chunked')
+        raise fault(node, f'Unknown response type: "{word}": must be singleton, stream or chunked')
     return _RESPONSE_TYPES[word.lower()]
 
 
@@ -219,7 +219,7 @@ def _threshold(node: ConfigNode, key: str) -> int:
 def _position(node: ConfigNode, key: str) -> int:
     value = integer(node, key)
     if not 0 <= value <= 255:
-        raise fault(node, f"{key} is {value}: it counts tokens from 1")
+        raise fault(node, f"{key} must count tokens from 1, not be {value}")
     return value
 
 
