@@ -61,7 +61,7 @@ class Watcher(Generic[Item]):
         return not self._is_initial and not self._initial_ready
 
     def initial(self) -> InitialItems[Item]:
-        """Iterate over the entries that existed when the watch began, and end after the last one."""
+        """Iterate over the entries that existed when the watch began; ends after the last one."""
         return InitialItems(self)
 
     async def take_some(self, count_max: int) -> list[Item]:

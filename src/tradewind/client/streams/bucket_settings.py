@@ -40,7 +40,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 class BucketSettings(TypedDict, total=False):
     """The settings that key-value buckets and object stores have in common.
 
-    `ttl` is the maximum age of the content: seconds, a timedelta or a text such as "7d"; 0: forever.
+    `ttl` is the maximum age of the content: seconds, a timedelta or a text such as "7d"; 0: none.
     `max_bytes` bounds the whole bucket; -1: no limit. `storage` is "file" or "memory".
     """
 

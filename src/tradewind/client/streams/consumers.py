@@ -38,7 +38,7 @@ HEARTBEAT_MAX = 15.0
 
 
 class GroupOptions(TypedDict, total=False):
-    """The options for consumers with priority groups: the group, and when this client gets messages.
+    """Options for consumers with priority groups: the group, and when this client gets messages.
 
     With the policy "overflow", only from `min_pending` messages or `min_ack_pending` unacknowledged
     ones on; with "prioritized", after clients with a lower `priority` (0 to 9). With
