@@ -6,7 +6,7 @@ Owns their texts: each names the flag or argument, and what would be right.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from typer._click.exceptions import (
     BadOptionUsage,
@@ -18,8 +18,6 @@ from typer._click.exceptions import (
 
 from tradewind.cli.frame.failures import near
 
-if TYPE_CHECKING:
-    from typer._click import Parameter
 
 _KINDS: Final = {"integer": "a whole number", "int": "a whole number", "float": "a number"}
 _TOO_MANY: Final = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)\Z", re.DOTALL)
@@ -44,7 +42,7 @@ def usage_text(error: ClickException) -> str:
     return error.format_message().rstrip(".")
 
 
-def _name(parameter: Parameter | Any) -> str:
+def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"argument {parameter.make_metavar(None).strip('[]').upper()}"
     return max(parameter.opts, key=len)

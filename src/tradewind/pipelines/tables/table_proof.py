@@ -17,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tradewind.api.names import KV_STREAM
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_files import Storage, read_batches
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
@@ -25,7 +26,6 @@ from tradewind.pipelines.tables.table_points import TablePoint
 from tradewind.pipelines.tables.table_spec import (
     DAY,
     HOUR,
-    KV_PREFIX,
     RESCUED_COLUMN,
     TableSpec,
     is_bucket,
@@ -124,7 +124,7 @@ def compared_stream(stream: str, spec: TableSpec, where: StreamPlace) -> Iterato
             " verified (--tier, --keep-data or --schema raw)"
         )
     is_kv = is_bucket(stream)
-    named = {"bucket": stream.removeprefix(KV_PREFIX)} if is_kv else {"stream": stream}
+    named = {"bucket": stream.removeprefix(KV_STREAM)} if is_kv else {"stream": stream}
     options = parse_options({**where.options, **named, "failOnDataLoss": "false"})
     provider = open_growing(options)
     try:
