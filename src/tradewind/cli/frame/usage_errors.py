@@ -18,7 +18,6 @@ from typer._click.exceptions import (
 
 from tradewind.cli.frame.failures import near
 
-
 _KINDS: Final = {"integer": "a whole number", "int": "a whole number", "float": "a number"}
 _TOO_MANY: Final = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)\Z", re.DOTALL)
 _OUTSIDE: Final = re.compile(r"(\S+) is not in the range ")
@@ -45,7 +44,7 @@ def usage_text(error: ClickException) -> str:
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"argument {parameter.make_metavar(None).strip('[]').upper()}"
-    return max(parameter.opts, key=len)
+    return str(max(parameter.opts, key=len))
 
 
 def _demand(message: str, kind: Any) -> str:
