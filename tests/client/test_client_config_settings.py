@@ -6,20 +6,20 @@ import contextlib
 import datetime
 import types
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.api.base import ApiStruct, Duration, Time
+from tradewind.api.base import ApiStruct
 from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.field_shapes import Shape, shapes_of
 from tradewind.api.stream_types import ConsumerLimits, StreamConfig, StreamSource
 from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.errors import OptionsError
 from tradewind.client.streams import setting_types
-from tradewind.client.streams.config_settings import config_of, hints_of, make_config, without_none
+from tradewind.client.streams.config_settings import config_of, make_config
 from tradewind.client.streams.setting_types import ConsumerSettings, StreamSettings
 from tradewind.durations import DURATION_NS_MAX, exact_setting_ns
 
@@ -28,11 +28,7 @@ SECOND = 1_000_000_000
 
 def durations_of(struct: type[ApiStruct]) -> list[str]:
     """The members of a configuration that are durations, or lists of them."""
-    return [
-        name
-        for name, hint in hints_of(struct).items()
-        if hint == Duration or (get_origin(hint) is list and get_args(hint)[0] == Duration)
-    ]
+    return [name for name, shape in shapes_of(struct).items() if (shape.item or shape).is_duration]
 
 
 DURATIONS = [
@@ -71,7 +67,7 @@ def test_all_durations_of_the_structs_are_found() -> None:
 def test_a_duration_is_seconds_a_timedelta_or_a_text(
     struct: type[ApiStruct], name: str, value: Any, nanoseconds: int
 ) -> None:
-    is_list = get_origin(hints_of(struct)[name]) is list
+    is_list = shapes_of(struct)[name].kind == "list"
     made = make_config(struct(), {name: [value] if is_list else value})
     assert getattr(made, name) == ([nanoseconds] if is_list else nanoseconds)
 
@@ -81,7 +77,7 @@ def test_a_duration_is_seconds_a_timedelta_or_a_text(
     "value", [-1, -0.5, float("nan"), float("inf"), 1e300, 9_223_372_037, "soon", "-1s", True, b"1"]
 )
 def test_a_duration_that_cannot_be_is_named(struct: type[ApiStruct], name: str, value: Any) -> None:
-    is_list = get_origin(hints_of(struct)[name]) is list
+    is_list = shapes_of(struct)[name].kind == "list"
     place = rf"{name}\[0\]" if is_list else name
     with pytest.raises(OptionsError, match=rf"^{place} must .*; numbers are seconds$"):
         make_config(struct(), {name: [value] if is_list else value})
@@ -182,25 +178,26 @@ def settings_type(struct: type[ApiStruct]) -> Any:
     return getattr(setting_types, f"{struct.__name__.removesuffix('Config')}Settings")
 
 
-def expected(hint: Any) -> Any:
-    """The type that a setting needs for a member of this type."""
-    kind, may_be_none = without_none(hint)
-    if kind == Duration:
-        wanted: Any = DurationInput
-    elif kind == Time:
-        wanted = datetime.datetime | str
-    elif get_origin(kind) is list:
-        wanted = Sequence[expected(get_args(kind)[0])]  # type: ignore[misc]
-    elif get_origin(kind) is dict:
-        wanted = Mapping[str, str]
-    elif hasattr(kind, "__metadata__"):
-        wanted = int
-    elif issubclass(kind, Enum):
-        wanted = kind | Literal[tuple(str(each.value) for each in kind)]  # type: ignore[valid-type]
-    elif issubclass(kind, ApiStruct):
-        wanted = kind | settings_type(kind)
-    else:
-        wanted = kind
+def expected(shape: Shape) -> Any:
+    """The type that a setting needs for a member of this shape."""
+    plain: dict[str, Any] = {
+        "number": int,
+        "time": datetime.datetime | str,
+        "map": Mapping[str, str],
+        "bool": bool,
+        "string": str,
+    }
+    wanted: Any = plain.get(shape.kind)
+    if shape.is_duration:
+        wanted = DurationInput
+    elif shape.item is not None:
+        wanted = Sequence[expected(shape.item)]  # type: ignore[misc]
+    elif shape.enum is not None:
+        words = tuple(str(each.value) for each in shape.enum)
+        wanted = shape.enum | Literal[words]  # type: ignore[valid-type]
+    elif shape.struct is not None:
+        wanted = shape.struct | settings_type(shape.struct)
+    may_be_none = shape.is_nullable and shape.kind not in ("list", "map")
     return wanted | None if may_be_none else wanted
 
 
@@ -220,11 +217,10 @@ def test_settings_have_the_members_of_the_structs(struct: type[ApiStruct], setti
     todo = [(struct, settings)]
     for kind, typed in todo:
         there = get_type_hints(typed)
-        hints = hints_of(kind)
-        assert set(there) == set(hints), typed
-        for name, hint in hints.items():
-            assert parts(there[name]) == parts(expected(hint)), f"{typed.__name__}.{name}"
-            inner = without_none(hint)[0]
-            inner = get_args(inner)[0] if get_origin(inner) is list else inner
-            if isinstance(inner, type) and issubclass(inner, ApiStruct):
+        shapes = shapes_of(kind)
+        assert set(there) == set(shapes), typed
+        for name, shape in shapes.items():
+            assert parts(there[name]) == parts(expected(shape)), f"{typed.__name__}.{name}"
+            inner = (shape.item or shape).struct
+            if inner is not None:
                 todo.append((inner, settings_type(inner)))

@@ -15,6 +15,7 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
+from tradewind.api.field_shapes import Shape, shapes_of
 from tradewind.api.names import KV_STREAM, KV_SUBJECTS, OBJECT_STREAM, OBJECT_SUBJECTS
 from tradewind.api.stream_types import (
     Compression,
@@ -28,7 +29,7 @@ from tradewind.api.stream_types import (
 )
 from tradewind.client.core.duration_input import DurationInput
 from tradewind.client.errors import BucketExistsError, OptionsError
-from tradewind.client.streams.config_settings import check_names, hints_of, member_of
+from tradewind.client.streams.config_settings import check_names, member_of
 from tradewind.client.streams.setting_types import PlacementSettings, RePublishSettings, Storage
 from tradewind.durations import SECOND_NS
 
@@ -160,17 +161,19 @@ def _stream_name(bucket: str) -> str:
 def _checked(settings: Mapping[str, Any], known: type) -> dict[str, Any]:
     """The settings with values as the stream has them: durations in nanoseconds."""
     check_names("a bucket", settings, known.__annotations__)
-    hints = hints_of(StreamConfig)
+    shapes = shapes_of(StreamConfig)
     made = dict(settings)
     for name, value in settings.items():
         member = _MEMBERS.get(name, (name,))[0]
         if name == "compression":
-            made[name] = member_of(name, value, bool)
+            made[name] = member_of(name, value, _SWITCH)
         elif name not in ("mirror", "sources") and not (name == "metadata" and value is None):
-            made[name] = member_of(name, value, hints[member])
+            made[name] = member_of(name, value, shapes[member])
     return made
 
 
+# Compression is on or off, where a stream names its kind.
+_SWITCH: Final = Shape("bool", "bool")
 # The members of the stream that a setting decides, where they are not one of the same name.
 _MEMBERS: Final = {
     "history": ("max_msgs_per_subject",),

@@ -8,16 +8,16 @@ in JSON, it means nanoseconds.
 from __future__ import annotations
 
 import datetime
-import types
 from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import Enum
-from functools import cache
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 import msgspec
 
-from tradewind.api.base import ApiStruct, Duration, Int, Int32, Int64, Time, Uint64
+from tradewind.api.base import ApiStruct
+from tradewind.api.field_shapes import Shape, shapes_of
+from tradewind.api.plain_json import RANGES
 from tradewind.api.times import parse_time
 from tradewind.client.core.duration_input import duration_ns
 from tradewind.client.errors import OptionsError
@@ -26,25 +26,18 @@ from tradewind.client.streams.api_requests import to_time
 Config = TypeVar("Config", bound=ApiStruct)
 Choice = TypeVar("Choice", bound=Enum)
 
-_BOUNDS: Final = (
-    (Int32, -(2**31), 2**31 - 1),
-    (Int64, -(2**63), 2**63 - 1),
-    (Int, -(2**63), 2**63 - 1),
-    (Uint64, 0, 2**64 - 1),
-)
-
 
 def make_config(base: Config, settings: Mapping[str, Any]) -> Config:
     """`base` with these members changed; OptionsError names the first setting that cannot be."""
     kind = type(base)
-    hints = hints_of(kind)
+    shapes = shapes_of(kind)
     owner = f"a {kind.__name__.removesuffix('Config').lower()}"
-    check_names(owner, settings, hints)
+    check_names(owner, settings, shapes)
     made = {
-        name: member_of(name, settings[name], hint, seconds=True)
+        name: member_of(name, settings[name], shape, seconds=True)
         if name in settings
-        else member_of(name, getattr(base, name), hint, seconds=False)
-        for name, hint in hints.items()
+        else member_of(name, getattr(base, name), shape, seconds=False)
+        for name, shape in shapes.items()
     }
     return kind(**made)
 
@@ -81,60 +74,44 @@ def choice_of(name: str, value: object, choices: type[Choice]) -> Choice:
         ) from None
 
 
-@cache
-def hints_of(struct: type[ApiStruct]) -> dict[str, Any]:
-    """The members of a struct with their types, as annotated."""
-    return get_type_hints(struct, include_extras=True)
-
-
-def without_none(hint: Any) -> tuple[Any, bool]:
-    """X and whether None is allowed, of `X | None`."""
-    if get_origin(hint) in (Union, types.UnionType):
-        rest = [each for each in get_args(hint) if each is not type(None)]
-        assert len(rest) == 1, "the API has no other unions"
-        return rest[0], True
-    return hint, False
-
-
 def _hint(name: object, known: Mapping[str, Any] | list[str]) -> str:
     near = get_close_matches(str(name), known, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def member_of(place: str, value: Any, hint: Any, *, seconds: bool = True) -> Any:
-    """A value as a member of this type; OptionsError that names its place."""
-    kind, may_be_none = without_none(hint)
-    if value is None and may_be_none:
+def member_of(place: str, value: Any, shape: Shape, *, seconds: bool = True) -> Any:
+    """A value as a member of this shape; OptionsError that names its place."""
+    if value is None and shape.is_nullable and shape.kind not in ("list", "map"):
         return None
-    if kind == Duration:
-        return duration_ns(place, value) if seconds else _nanoseconds(place, value)
-    if kind == Time:
+    if shape.is_duration:
+        return duration_ns(place, value) if seconds else _nanoseconds(place, value, shape)
+    if shape.kind == "number":
+        return _number(place, value, shape)
+    if shape.kind == "time":
         return _time(place, value)
-    if get_origin(kind) is Annotated or kind is int:
-        return _number(place, value, kind)
-    if get_origin(kind) is list:
-        return _list(place, value, get_args(kind)[0], seconds=seconds)
-    if get_origin(kind) is dict:
+    if shape.kind == "map":
         return _texts(place, value)
-    if issubclass(kind, Enum):
-        return choice_of(place, value, kind)
-    if issubclass(kind, ApiStruct):
-        return _nested(place, value, kind, seconds=seconds)
-    return _plain(place, value, kind)
+    if shape.item is not None:
+        return _list(place, value, shape.item, seconds=seconds)
+    if shape.enum is not None:
+        return choice_of(place, value, shape.enum)
+    if shape.struct is not None:
+        return _nested(place, value, shape.struct, seconds=seconds)
+    return _plain(place, value, shape)
 
 
-def _plain(place: str, value: Any, kind: type) -> Any:
-    if kind is bool and not isinstance(value, bool):
+def _plain(place: str, value: Any, shape: Shape) -> Any:
+    if shape.kind == "bool" and not isinstance(value, bool):
         raise OptionsError(f"{place} must be True or False, not {value!r}")
-    if kind is str and not isinstance(value, str):
+    if shape.kind == "string" and not isinstance(value, str):
         raise OptionsError(f"{place} must be a text, not {value!r}")
     return value
 
 
-def _nanoseconds(place: str, value: Any) -> int:
+def _nanoseconds(place: str, value: Any, shape: Shape) -> int:
     """A duration of a configuration: a number as it is in JSON, or what a setting may be."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return _number(place, value, Int64)
+        return _number(place, value, shape)
     if isinstance(value, float):
         raise OptionsError(
             f"{place} must be nanoseconds, a timedelta or a text such as '30s' in a configuration, "
@@ -143,10 +120,10 @@ def _nanoseconds(place: str, value: Any) -> int:
     return duration_ns(place, value)
 
 
-def _number(place: str, value: Any, kind: Any) -> int:
+def _number(place: str, value: Any, shape: Shape) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise OptionsError(f"{place} must be a whole number, not {value!r}")
-    low, high = next((low, high) for known, low, high in _BOUNDS if known == kind)
+    low, high = RANGES[shape.go_type]
     if not low <= value <= high:
         raise OptionsError(f"{place} must be a number from {low} to {high}, not {value}")
     return value
@@ -166,7 +143,7 @@ def _time(place: str, value: Any) -> str:
     return text
 
 
-def _list(place: str, value: Any, item: Any, *, seconds: bool) -> list[Any]:
+def _list(place: str, value: Any, item: Shape, *, seconds: bool) -> list[Any]:
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         hint = f"; pass [{value!r}]" if isinstance(value, str) else ""
         raise OptionsError(f"{place} must be a list, not {value!r}{hint}")
@@ -188,10 +165,9 @@ def _texts(place: str, value: Any) -> dict[str, str]:
 
 def _nested(place: str, value: Any, kind: type[ApiStruct], *, seconds: bool) -> ApiStruct:
     if isinstance(value, kind):
-        hints = hints_of(kind)
         members = {
-            name: member_of(f"{place}.{name}", getattr(value, name), hint, seconds=False)
-            for name, hint in hints.items()
+            name: member_of(f"{place}.{name}", getattr(value, name), shape, seconds=False)
+            for name, shape in shapes_of(kind).items()
         }
         return kind(**members)
     if isinstance(value, Mapping):
@@ -202,11 +178,11 @@ def _nested(place: str, value: Any, kind: type[ApiStruct], *, seconds: bool) -> 
 
 
 def _struct(place: str, value: Mapping[str, Any], kind: type[Config], *, seconds: bool) -> Config:
-    hints = hints_of(kind)
-    check_names(place or f"a {kind.__name__}", value, hints)
+    shapes = shapes_of(kind)
+    check_names(place or f"a {kind.__name__}", value, shapes)
     dot = f"{place}." if place else ""
     members = {
-        name: member_of(f"{dot}{name}", each, hints[name], seconds=seconds)
+        name: member_of(f"{dot}{name}", each, shapes[name], seconds=seconds)
         for name, each in value.items()
         if each is not None or seconds  # Go writes null for an empty list
     }
