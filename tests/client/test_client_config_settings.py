@@ -190,7 +190,7 @@ def expected(shape: Shape) -> Any:
     wanted: Any = plain.get(shape.kind)
     if shape.is_duration:
         wanted = DurationInput
-    elif shape.item is not None:
+    elif shape.kind == "list" and shape.item is not None:
         wanted = Sequence[expected(shape.item)]  # type: ignore[misc]
     elif shape.enum is not None:
         words = tuple(str(each.value) for each in shape.enum)
