@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tradewind.cli.main import run
-from tradewind.pipelines.demo.demo_job import DemoSettings, Screen, run_demo
+from tradewind.pipelines.demo.demo_job import run_demo
+from tradewind.pipelines.demo.demo_server import DemoSettings, Screen
 from tradewind.pipelines.demo.figures import Figure
 from tradewind.pipelines.demo.screen import DemoMoment, picture
 

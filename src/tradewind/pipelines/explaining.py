@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tradewind.pipelines.model import Pipeline, Sink, Source, Step, texts
-from tradewind.pipelines.sinks import target_text
+from tradewind.pipelines.model import Pipeline, Sink, Source, Step, target_text, texts
 
 if TYPE_CHECKING:
     from tradewind.pipelines.frames import Frames

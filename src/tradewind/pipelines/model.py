@@ -297,3 +297,9 @@ def texts(value: Texts) -> list[str]:
     if isinstance(value, str):
         return [value] if value else []
     return value
+
+
+def target_text(sink: Sink) -> str:
+    """Where the rows of a sink go, in words."""
+    target = sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
+    return sink.kind if sink.console else f"{sink.kind} {target}"

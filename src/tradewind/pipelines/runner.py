@@ -25,7 +25,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import Frames, build_frames, source_options
 from tradewind.pipelines.lag import ServerLag, StoreLag, TargetSeq
 from tradewind.pipelines.leases import Lease, locked
-from tradewind.pipelines.model import Pipeline, Sink, Source
+from tradewind.pipelines.model import Pipeline, Sink, Source, target_text
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.places import Place, RemoteFolder
 from tradewind.pipelines.restart_policy import Restarts
@@ -37,7 +37,6 @@ from tradewind.pipelines.sinks import (
     letter_of,
     prepare_targets,
     sink_writer,
-    target_text,
 )
 from tradewind.pipelines.slow_starts import SlowStart
 from tradewind.pipelines.spark_errors import short_reason

@@ -195,12 +195,6 @@ def _check_partitions(
             raise pipeline.document.error(("sinks", name, "partition_by"), str(error)) from None
 
 
-def target_text(sink: Sink) -> str:
-    """Where the rows of a sink go, in words."""
-    target = sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
-    return sink.kind if sink.console else f"{sink.kind} {target}"
-
-
 def upsert_of(sink: Sink) -> Upsert | None:
     """How rows of a sink replace others; None if they do not."""
     if sink.mode != "upsert":

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 import tradewind
-from tradewind.pipelines.demo.demo_job import DemoSettings, Screen, _start_server
+from tradewind.pipelines.demo.demo_server import DemoSettings, Screen, start_server
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
@@ -33,7 +33,7 @@ def test_no_other_program_can_have_its_free_monitoring_port(
 
         monkeypatch.setattr(tradewind, "serve", serve)
         screen = Screen(said.append, lambda _moment: None)
-        server = _start_server(DemoSettings(tmp_path, 0, asked), opened, screen)
+        server = start_server(DemoSettings(tmp_path, 0, asked), opened, screen)
         assert f"monitoring is on {server.monitor_url}," in said[-1]
         with urlopen(f"{server.monitor_url}/healthz") as answer:
             assert answer.status == 200

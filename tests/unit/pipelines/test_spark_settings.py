@@ -12,7 +12,7 @@ from pipeline_texts import pipeline_of_text
 from tradewind.cli.spark.demo import run as run_demo
 from tradewind.cli.spark.sql_command import run_sql
 from tradewind.pipelines import pipeline_session as session_module
-from tradewind.pipelines.demo.demo_job import DemoSettings
+from tradewind.pipelines.demo.demo_server import DemoSettings
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.explaining import explain_lines
 from tradewind.pipelines.model import Pipeline

@@ -10,17 +10,19 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tradewind.cli.frame.frame import CommandApp, Option
-from tradewind.cli.frame.output import flush, is_terminal, line
+from tradewind.cli.frame.output import flush, is_terminal, line, redraw_notes
 from tradewind.cli.spark.spark_flags import MasterFlag
 from tradewind.errors import ServerStartError
 from tradewind.spark.local_master import LOCAL_MASTER
 from tradewind.visible_text import visible_lines
 
 if TYPE_CHECKING:
+    from tradewind.pipelines.demo.demo_server import DemoSettings
     from tradewind.pipelines.demo.screen import DemoMoment
 
 app = CommandApp("Run a demo: a server, live orders and a Spark pipeline")
@@ -45,15 +47,23 @@ def run(
     rate: Annotated[float, Option("--rate", help="Orders per second", min=0.1, max=10_000)] = 40.0,
     master: MasterFlag = LOCAL_MASTER,
 ) -> None:
-    """Start a server, publish orders, compute their revenue with Spark and show it live."""
-    from rich.console import Console
-    from rich.live import Live
+    """Start a server, publish orders, compute their revenue with Spark and show it live.
 
-    from tradewind.pipelines.demo.demo_job import PIPELINE_FILE, DemoSettings, Screen, run_demo
-    from tradewind.pipelines.demo.screen import chart_lines, flow_line, picture, table_line
+    Without Spark, a consumer packs the orders.
+    """
+    from tradewind.pipelines.demo.demo_server import DemoSettings, Screen
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "tradewind" else "tradewind"
     settings = DemoSettings(folder, port, http_port, seconds, rate, master, program)
+    if not _has_spark():
+        _run_without_spark(settings, dashboard_port)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    from tradewind.pipelines.demo.demo_job import PIPELINE_FILE, run_demo
+    from tradewind.pipelines.demo.screen import chart_lines, flow_line, picture, table_line
+
     dashboard = partial(_open_dashboard, port=dashboard_port, pipeline=folder / PIPELINE_FILE)
     if is_terminal(sys.stdout):
         console = Console(highlight=False)
@@ -82,22 +92,58 @@ def run(
                     line(each)
             flush()
 
-    def print_line(text: str) -> None:
-        line(text)
-        flush()
+    run_demo(settings, Screen(_print_line, log), dashboard)
 
-    run_demo(settings, Screen(print_line, log), dashboard)
+
+def _print_line(text: str) -> None:
+    line(text)
+    flush()
+
+
+def _has_spark() -> bool:
+    """Whether the packages of the extra are installed."""
+    try:
+        return all(find_spec(name) is not None for name in ("pyspark", "pyarrow"))
+    except ModuleNotFoundError:
+        return False
+
+
+def _run_without_spark(settings: DemoSettings, dashboard_port: int) -> None:
+    """The demo of what every installation has."""
+    from tradewind.pipelines.demo.order_demo import run_order_demo
+
+    dashboard = partial(_open_dashboard, port=dashboard_port, pipeline=None)
+    if is_terminal(sys.stdout):
+        drawn = 0
+
+        def draw(lines: list[str]) -> None:
+            nonlocal drawn
+            redraw_notes(lines, drawn)
+            drawn = len(lines)
+
+        run_order_demo(settings, _print_line, draw, dashboard)
+        return
+    due = [0.0]
+
+    def log(lines: list[str]) -> None:
+        if time.monotonic() >= due[0]:
+            due[0] = time.monotonic() + LINE_SECONDS
+            for each in lines:
+                line(each)
+            flush()
+
+    run_order_demo(settings, _print_line, log, dashboard)
 
 
 @contextmanager
-def _open_dashboard(url: str, *, port: int, pipeline: Path) -> Iterator[str]:
+def _open_dashboard(url: str, *, port: int, pipeline: Path | None) -> Iterator[str]:
     """The dashboard of the demo's server, on this port or on a free one if that is taken."""
     from tradewind.client.core.connect_options import ConnectOptions
     from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
     def settings(port: int) -> DashboardSettings:
         options = ConnectOptions(servers=url)
-        return DashboardSettings(options, port=port, pipelines=(str(pipeline),))
+        return DashboardSettings(options, port=port, pipelines=(str(pipeline),) if pipeline else ())
 
     with ExitStack() as opened:
         try:

@@ -6,24 +6,24 @@ the lake; a second run continues with them.
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack
 from decimal import Decimal
 from importlib.resources import files
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-import tradewind
 import tradewind.sync
-from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.errors import ServerStartError
+from tradewind.pipelines.demo.demo_server import (
+    Companion,
+    DemoSettings,
+    Screen,
+    ensure_stream,
+    start_server,
+)
 from tradewind.pipelines.demo.demo_table import DemoTable, ask_for_table
 from tradewind.pipelines.demo.figures import DemoFigures
-from tradewind.pipelines.demo.orders import STREAM, SUBJECTS, OrderPublisher
+from tradewind.pipelines.demo.orders import STREAM, OrderPublisher
 from tradewind.pipelines.demo.screen import DemoMoment, Places, summary_lines
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.job_pipelines import reached_seq
@@ -33,46 +33,17 @@ from tradewind.pipelines.pipeline_session import using_session
 from tradewind.pipelines.runner import POLL_SECONDS, Runner, running
 from tradewind.pipelines.signals import stop_event
 from tradewind.spark.java import short_session_options
-from tradewind.spark.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.server.embedded import ServerThread
     from tradewind.sync import Connection
 
 PIPELINE_FILE: Final = "revenue.yaml"
-# The server takes a port that is free, and says which.
-ANY_PORT: Final = -1
 LIVE_SINK: Final = "live"
 CATCH_UP_SECONDS_MAX: Final = 120.0
 INTERRUPTED_SECONDS_MAX: Final = 15.0
 SPARK_SETTINGS: Final = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
-
-
-@dataclass(frozen=True)
-class DemoSettings:
-    """The settings of the command line."""
-
-    folder: Path
-    port: int = 4222
-    monitor_port: int = 8222
-    seconds: float | None = None
-    orders_per_second: float = 40.0
-    master: str = LOCAL_MASTER
-    program: str = "tradewind"
-
-
-@dataclass(frozen=True)
-class Screen:
-    """How the job is shown: lines as they come, and the picture of a moment."""
-
-    say: Callable[[str], None]
-    draw: Callable[[DemoMoment], None]
-
-
-# Given the url of the server: something beside it, with the address at which people find it.
-Companion = Callable[[str], AbstractContextManager[str]]
 
 
 def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None = None) -> None:
@@ -84,7 +55,7 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         file.write_text(files("tradewind.pipelines.demo").joinpath(PIPELINE_FILE).read_text())
     pipeline = load_pipeline(file)
     with ExitStack() as opened:
-        server = _start_server(settings, opened, screen)
+        server = start_server(settings, opened, screen)
         dashboard_url = "" if dashboard is None else opened.enter_context(dashboard(server.url))
         if dashboard_url:
             screen.say(f"The dashboard is on {dashboard_url}")
@@ -92,7 +63,7 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
             server.url, server.monitor_url, str(folder), settings.program, dashboard_url
         )
         connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
-        _ensure_stream(connection)
+        ensure_stream(connection)
         ask_for_table(connection.jetstream_manager(), folder)
         log_file = pipeline.log_file
         screen.say(f"Spark is starting, which takes a few seconds (log: {log_file})")
@@ -122,47 +93,6 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         screen.say(line)
     if any("NOT the same" in line for line in lines):
         raise JobError("the bucket and the stream do not agree")
-
-
-def _start_server(settings: DemoSettings, opened: ExitStack, screen: Screen) -> ServerThread:
-    """The server on the ports that were asked for, or on free ones if these are taken."""
-    port, monitor_port = settings.port, settings.monitor_port
-    if port > 0 and _is_taken(port):
-        screen.say(f"Port {port} is taken; the server takes a free one.")
-        port = ANY_PORT
-    if monitor_port <= 0 or _is_taken(monitor_port):
-        monitor_port = ANY_PORT
-    try:
-        server = opened.enter_context(
-            tradewind.serve(
-                port=port, http_port=monitor_port, jetstream=str(settings.folder / "store")
-            )
-        )
-    except ServerStartError as error:
-        raise JobError(f"the server could not be started: {error}") from None
-    screen.say(
-        f"Tradewind listens on {server.url}, monitoring is on {server.monitor_url},"
-        f" everything is kept in {settings.folder}"
-    )
-    return server
-
-
-def _is_taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
-
-
-def _ensure_stream(connection: Connection) -> None:
-    streams = connection.jetstream_manager().streams
-    try:
-        streams.info(STREAM)
-    except StreamNotFoundError:
-        streams.add(name=STREAM, subjects=list(SUBJECTS))
 
 
 def _no_console(*_arguments: object) -> None:
