@@ -4,8 +4,8 @@ Owns the list of patterns, and the scanners that find texts in Python and Cython
 are about form: an opening that leaves the subject of a sentence to be guessed, and words that
 translate another idiom. They cannot judge whether a sentence is true.
 
-`python tests/english.py` prints the counts of all packages, as `english_counts.txt` has them, and with
-names of packages their texts.
+`python tests/english.py` prints the counts of all packages, as `english_counts.txt` has them; with
+names of packages, their texts.
 """
 
 from __future__ import annotations
