@@ -4,7 +4,8 @@ Owns the list of patterns, and the scanners that find texts in Python and Cython
 are about form: an opening that leaves the subject of a sentence to be guessed, and words that
 translate another idiom. They cannot judge whether a sentence is true.
 
-`python tests/english.py` prints the counts of all packages, with names of packages their texts.
+`python tests/english.py` prints the counts of all packages, as `english_counts.txt` has them; with
+names of packages, their texts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from typing import NamedTuple
 
 SOURCES = Path(__file__).parent.parent / "src/tradewind"
 COUNTS = Path(__file__).parent / "english_counts.txt"
+COUNTS_HEAD = (
+    "# Texts per package that match a pattern of english.py, as that prints them. A blank line",
+    "# before each, so that changes of neighbours merge without a conflict.",
+)
 WRITTEN_BY_TOOLS = ("sync.pyi",)
 QUOTES = '"' * 3
 # The first word of a docstring that does not name what the docstring is about.
@@ -142,13 +147,13 @@ def allowed_counts() -> dict[str, int]:
 
 def main() -> None:
     """Print the texts of the named packages that match, or else the counts of all packages."""
-    lines: list[str] = []
+    lines = list(COUNTS_HEAD) if not sys.argv[1:] else []
     for package in packages():
         if package.name in sys.argv[1:]:
             for path, text in stumbling_texts(package):
                 lines.append(f"{path.relative_to(SOURCES)}:{text.line}: {text.words}")
         elif not sys.argv[1:]:
-            lines.append(f"{package.name} {sum(1 for _ in stumbling_texts(package))}\n")
+            lines += ["", f"{package.name} {sum(1 for _ in stumbling_texts(package))}"]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
