@@ -215,7 +215,9 @@ def test_keys_are_made_and_shown(offline: Cli, folder: Path, tmp_path: Path) -> 
     assert offline("auth", "nkey", "show", str(tmp_path / "seed")).out.strip() == public
     kept = offline("auth", "nkey", "gen", "account", "--keep").out.split()
     assert offline("auth", "nkey", "ls").out.split() == kept
-    assert "an nkey seed must have 58 characters" in offline("auth", "nkey", "show", "/dev/null").err
+    assert (
+        "an nkey seed must have 58 characters" in offline("auth", "nkey", "show", "/dev/null").err
+    )
 
 
 def test_files_of_somebody_else_are_refused_by_name(acme: Cli, folder: Path) -> None:
