@@ -50,7 +50,7 @@ def connect_line(user: str, password: str) -> bytes:
 
 
 def client_hello() -> bytes:
-    """What a TLS client says first."""
+    """The first bytes of a TLS client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     outgoing = ssl.MemoryBIO()
     tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")

@@ -26,7 +26,7 @@ from server_forks import ForkedProcess, fork_server
 
 BIN = Path(sys.executable).parent
 COMMANDS = {"official": str(BIN / "nats-server"), "tradewind": str(BIN / "tradewind-server")}
-# With this variable every server of ours runs without assertions, while those of the tests count.
+# With this variable every Tradewind server runs without assertions, while those of the tests count.
 OPTIMIZED = "TRADEWIND_OPTIMIZED"
 LISTENING = re.compile(r"Listening for client connections on (\S+):(\d+)")
 READY_SECONDS = 20
@@ -61,7 +61,7 @@ class ServerProcess:
         self.kind = kind
         self.args = args
         self.lines: list[str] = []
-        # A fault of ours that the server has got over fails the test all the same.
+        # A fault that the server has survived fails the test all the same.
         self.expects_faults = False
         self._changed = threading.Condition()
         environment = {**os.environ, **(env or {})}

@@ -77,7 +77,7 @@ def user_jwt(
 def raw_jwt(
     document: Any, signer: nkeys.KeyPair, header: Any = None, *, old_signature: bool = False
 ) -> str:
-    """Whatever is to be signed, as it is."""
+    """A JWT of any document, unchecked."""
     head = header if header is not None else {"typ": "JWT", "alg": "ed25519-nkey"}
     parts = [
         part if isinstance(part, bytes) else json.dumps(part).encode() for part in (head, document)
@@ -94,7 +94,7 @@ def memory_configuration(
     more: str = "",
     system_signer: nkeys.KeyPair = OPERATOR,
 ) -> str:
-    """Of a server whose accounts are in its file; the system account is added."""
+    """The configuration of a server whose accounts are in its file; the system account is added."""
     preload = {SYSTEM.public: account_jwt(SYSTEM, system_signer), **accounts}
     entries = "\n".join(f"  {key}: {token}" for key, token in preload.items())
     return (

@@ -1,4 +1,4 @@
-"""What became of the rows while things were killed: one line for each test, printed at the end."""
+"""The fate of the rows while processes were killed: one line for each test, printed at the end."""
 
 from __future__ import annotations
 

@@ -98,7 +98,9 @@ class Node:
 
 
 def hub_config(inside: str = "", outside: str = "", *, port: int = 0) -> str:
-    """With a port that nobody else takes while the hub is down and others dial it."""
+    """The configuration of a hub, with a port that stays reserved while the hub is down and others
+    dial it.
+    """
     listen = f'listen: "127.0.0.1:{port or free_port()}"'
     return f"leafnodes {{\n  {listen}\n{inside}\n}}\n{outside}"
 
@@ -166,6 +168,6 @@ class RawLeaf(RawClient):
             assert line, (wanted, lines)
 
     def quiet_ping(self) -> list[bytes]:
-        """What the server sends until it answers a PING."""
+        """The lines that the server sends until it answers a PING."""
         self.send("PING\r\n")
         return self.read_until(b"PONG")[:-1]

@@ -289,7 +289,7 @@ def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryRe
         is_allowed = seq in store.live or seq in forgotten or may_be_back(store, hits, seq)
         assert is_allowed, f"message {seq} is back"
     gone = set(store.live) - set(found)
-    # A file that is gone leaves no trace without index.db: nobody knows what it said of deletions.
+    # A removed file leaves no trace without index.db: its deletions are unknown.
     is_gone = any(path not in damaged for path in store.paths)
     crowded = crowded_out(store, found, (gone if is_gone else lost & gone) - hits.messages)
     left_out = gone - hits.messages - lost - given_up_messages - (crowded if is_gone else set())
@@ -301,8 +301,8 @@ def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryRe
     # What is given up behind the last mark that is left is lost, and may be named.
     known = hits.messages | crowded | given_up_messages | unknown_sequences(store, lost)
     assert lost <= known, "reported what was not hit"
-    # The first bytes of a record may be all that is left of it. Nobody knows the size of a block
-    # that is gone; the witness says which sequences it may have held.
+    # The first bytes of a record may be all that is left of it. The size of a removed block is
+    # unknown; the witness says which sequences it may have held.
     room = sum((entry.size + entry.missing + 29) // 30 for entry in report.damage)
     ends = [entry for entry in report.damage if not entry.size + entry.missing]
     room += sum(entry.last_lost + 1 - entry.first_lost for entry in ends)
@@ -323,8 +323,8 @@ def unknown_sequences(store: Store, lost: set[int]) -> set[int]:
 
 
 def misnamed(store: Store, found: Content, lost: set[int]) -> set[int]:
-    """Messages between two that are there, where sequences are named instead that held none: where
-    some were skipped or went before nobody can know which of them were in the damage.
+    """The messages between two existing ones where the report names sequences that held no message:
+    if sequences were skipped or removed, it is unknown which of them were in the damage.
     """
     there = sorted(found)
     strangers = {bisect(there, seq) for seq in lost - set(store.live)}
@@ -363,8 +363,8 @@ def taken_for_unpromised(store: Store, hits: Hits, report: RecoveryReport) -> se
 
 
 def crowded_out(store: Store, found: Content, gone: set[int]) -> set[int]:
-    """Of these, the ones that a limit took for messages whose deletion is forgotten: at most one
-    for each that is back, and none while an older one of all, or of its subject, is there.
+    """The missing messages that a limit took for messages whose deletion is forgotten: at most one
+    for each that is back, and none while an older one of all, or of its subject, exists.
     """
     limits, messages = store.workload.limits, store.run.ledger.messages
     back = set(found) - set(store.live)
@@ -404,7 +404,7 @@ def check_cut_recovery(store: Store, disk: SimulatedDisk) -> None:
 
 
 def written_lost(disk: SimulatedDisk) -> set[int]:
-    """What earlier reports in the damage folder say."""
+    """The lost sequences in earlier reports in the damage folder."""
     lost: set[int] = set()
     for path, content in disk.checkpoint().items():
         if path.startswith(DAMAGE) and path.endswith(".json"):
@@ -434,7 +434,9 @@ def check_evidence(disk: SimulatedDisk, damaged: dict[str, bytes], report: Recov
 
 
 def check_second_open(disk: SimulatedDisk, store: Store, found: Content, opened: FileStore) -> None:
-    """Also after a power failure: recovery has settled it for good, and remembers the loss."""
+    """Check that a second opening changes nothing, even after a power failure: recovery has settled
+    the damage permanently, and remembers the loss.
+    """
     after = disk.crash_losing_unsynced()
     again, report = open_workload(after, store.workload, store.run.ledger.now_ns)
     assert report.is_clean, report

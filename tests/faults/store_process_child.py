@@ -1,4 +1,4 @@
-"""Fills stores through the real syncer and prints every promise; meant to be killed.
+"""Fill stores through the real syncer and print every promise; meant to be killed.
 
     store_process_child.py FOLDER GENERATION [--streams A,B] [--fail-sync NAME] [--file-bytes N]
                            [--ballast N]

@@ -1,4 +1,4 @@
-"""A process that fills stores, killed at any time: what it says, and what must be true after.
+"""A process that fills stores, killed at any time: its promises, and the conditions that must hold.
 
 The child (store_process_child.py) prints a line for every promise, and only then is it one. What a
 message holds follows from its stream, its sequence and the generation of the child that wrote it,
@@ -106,7 +106,7 @@ def generation_of(message: MessageCopy) -> int:
 
 @dataclass
 class Promises:
-    """What was said about one stream in all its generations."""
+    """The promises about one stream in all its generations."""
 
     acked: dict[int, int] = field(default_factory=dict)  # sequence -> generation
     gone: set[int] = field(default_factory=set)
@@ -249,7 +249,9 @@ class Cycles:
         return problems
 
     def settle(self, store: FileStore, promises: Promises) -> None:
-        """What an opened store has is there to stay, promised or not; the next child goes on."""
+        """Record the content of an opened store, which must stay, promised or not; the next child
+        continues.
+        """
         for seq in [seq for seq in promises.acked if seq > store.table.last_seq]:
             del promises.acked[seq]
         for message in store.table.messages():

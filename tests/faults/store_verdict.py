@@ -1,4 +1,4 @@
-"""What has to be true of a store after its power failed, and the search for a case where it is not.
+"""The conditions on a store after its power failed, and the search for a case that violates them.
 
 Owns the examination of a crashed disk, the verdict against the ledger of the workload, and the walk
 over all I/O steps with many outcomes of a power failure at each. Equal disks are examined once.
@@ -39,7 +39,9 @@ READABLE_BYTES_MIN = 7  # a shorter text may be found anywhere
 
 @dataclass(slots=True)
 class Outcome:
-    """What came back after a power failure; `problems` are those that need no ledger to see."""
+    """The content of a store after a power failure; `problems` are those that need no ledger to
+    see.
+    """
 
     messages: Content = field(default_factory=dict)
     last_seq: int = 0
@@ -71,7 +73,7 @@ def content_of(store: FileStore) -> Content:
 
 
 def consistency_problems(store: FileStore, messages: Content) -> list[str]:
-    """What a store says of itself against what it gives out."""
+    """Compare a store's figures with the messages that it returns."""
     problems: list[str] = []
     try:
         store.verify()
@@ -147,7 +149,7 @@ def _examine(disk: SimulatedDisk, workload: Workload, now_ns: int, outcome: Outc
 
 
 def readable_problems(disk: SimulatedDisk, messages: set[MessageCopy]) -> list[str]:
-    """What of messages can be read from an encrypted disk without a key."""
+    """The messages that can be read from an encrypted disk without a key."""
     everything = b"\0".join(data for data in disk.snapshot_tree().values() if data)
     texts = {text for message in messages for text in (message.subject, message.payload)}
     return [
@@ -272,7 +274,7 @@ class Examiner:
         self._outcomes: dict[tuple[object, ...], Outcome] = {}
 
     def outcome(self, disk: SimulatedDisk, workload: Workload, now_ns: int) -> Outcome:
-        """What comes back of a disk; it may be the one of an equal disk before."""
+        """The outcome of opening a disk; it may be that of an equal disk before."""
         holdings, limits = holdings_of(disk), workload.limits
         opening = workload.block_bytes_max, workload.settings, workload.cipher
         key = holdings, limits, limits.age_max_ns and now_ns, opening

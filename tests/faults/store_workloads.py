@@ -39,7 +39,7 @@ Step = tuple[Any, ...]  # the name of an operation and its arguments
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is done, under which limits, in blocks of which size."""
+    """The operations on a store, its limits, and its block size."""
 
     name: str
     steps: tuple[Step, ...]
@@ -70,7 +70,7 @@ def matches(pattern: bytes, subject: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Why a message went: `cause` is the message that needed its place, 0 if somebody asked."""
+    """The reason for a removal: `cause` is the message that needed the place, 0 for a request."""
 
     cause: int
     erase: bool = False
@@ -78,10 +78,10 @@ class Removal:
 
 @dataclass(slots=True)
 class Ledger:
-    """What the workload has done so far, and how much of it was promised to last.
+    """The operations of the workload so far, and how many of them were promised to last.
 
     `gone` has every removal that was begun, in order; the first `promised_gone` of them and all
-    sequences up to `acknowledged_seq` were made durable, as far as the store says. What was to be
+    sequences up to `acknowledged_seq` were made durable, as far as the store says. Data to be
     erased among the first `promised_erased` is on no disk any more.
     """
 
@@ -120,7 +120,7 @@ class Ledger:
             self._remove_all([next(iter(self.live.values()))], cause)
 
     def apply_limits(self) -> None:
-        """What a change of the limits does to the messages that are there."""
+        """Apply changed limits to the existing messages."""
         for subject in {message.subject for message in self.live.values()}:
             self._trim(subject, 0)
         self._cut_front(0)
@@ -128,7 +128,7 @@ class Ledger:
 
     @property
     def live_bytes(self) -> int:
-        """Of all live messages."""
+        """The size of all live messages."""
         return sum(map(record_bytes, self.live.values()))
 
     def _remove_all(self, messages: list[MessageCopy], cause: int = 0) -> int:
@@ -143,7 +143,7 @@ class Ledger:
         self.gone[seq] = Removal(0, erase)
 
     def purge(self, pattern: bytes, below: int, keep: int) -> int:
-        """Those that match, below a sequence, or all but the newest."""
+        """Remove matching messages, below a sequence, or all but the newest."""
         if below and not pattern:
             return self.compact(below)
         chosen = [m for m in self.live.values() if matches(pattern, m.subject)]
@@ -159,7 +159,7 @@ class Ledger:
         return self._remove_all([m for m in self.live.values() if m.seq < seq])
 
     def expire(self) -> None:
-        """What has become too old."""
+        """Remove messages that are too old."""
         for seq in [seq for seq in self.live if self.is_too_old(seq)]:
             del self.live[seq]
             self.gone[seq] = Removal(seq)
@@ -365,7 +365,7 @@ def plain_files(disk: SimulatedDisk, cipher: str = "") -> dict[str, bytes]:
     for path, content in list(files.items()) if vault is not None else ():
         if "/msgs/" in path and ".blk" in path:
             number = int(path.rpartition("/")[2].partition(".")[0])
-            with suppress(StoreError):  # a copy without a key can be read by nobody
+            with suppress(StoreError):  # a copy without a key cannot be read
                 vault.blocks.read(number)
                 files[path] = vault.blocks.cipher(number).encrypt(content)
     return files

@@ -1,4 +1,4 @@
-"""What a server process really does to its disk, and when it answers: read from strace.
+"""The actual disk operations of a server process, and the times of its answers: read from strace.
 
 Owns the command line of strace, the parser of what it writes, and the replay of the calls on a
 simulated disk. It knows nothing of stores. A call that changes files and is not replayed here is an
@@ -75,7 +75,7 @@ class Call:
 
     @property
     def words(self) -> list[str]:
-        """Its arguments as text, bytes as an empty string."""
+        """The arguments of a call as text, bytes as an empty string."""
         return [word.strip() for word in _STRING.sub('""', self.text).split(",")]
 
     def number(self, index: int) -> int:
@@ -111,7 +111,7 @@ def read_trace(path: Path) -> Iterator[tuple[bool, Call]]:
 
 @dataclass
 class OpenFile:
-    """What a descriptor stands for: a node of the simulated disk, by whatever name."""
+    """The object behind a descriptor: a node of the simulated disk, under any name."""
 
     path: str
     node: FileNode | FolderNode
@@ -164,7 +164,7 @@ class _Replay:
     # ---------------------------------------------------------------- calls
 
     def begin(self, call: Call) -> Moment:
-        """What happens when a call is made: it may send, and a sync covers what is there."""
+        """The effect of starting a call: it may send, and a sync covers the existing changes."""
         moment = Moment(call)
         if call.name in ("sendto", "sendmsg", "write", "writev"):
             if call.number(0) not in self.files:
@@ -178,7 +178,7 @@ class _Replay:
         return moment
 
     def end(self, call: Call) -> Moment:
-        """What a call has done."""
+        """The effect of a finished call."""
         moment = Moment(call)
         if call.result < 0:
             return moment

@@ -125,7 +125,7 @@ class Official:
         return int((await self.api(f"STREAM.INFO.{stream}"))["state"]["messages"])
 
     def complaints(self) -> list[str]:
-        """What it has logged beside its ordinary lines, but for those about a slow machine."""
+        """The logged lines besides the ordinary ones, except for those about a slow machine."""
         return [
             line
             for line in self.process.lines
@@ -145,7 +145,7 @@ class Official:
 async def official(
     folder: Path, *, config: Path | None = None, user: str = "", password: str = ""
 ) -> AsyncIterator[Official]:
-    """nats-server on this store folder; whoever wants a special end calls `stop` inside."""
+    """Run nats-server on this store folder; a test that wants a special end calls `stop` inside."""
     arguments = ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
     if config is not None:
         arguments += ["-c", str(config)]
@@ -292,7 +292,7 @@ def our_truth(folder: StreamFolder, store: FileStore) -> StreamTruth:
 
 
 def consumer_truth(state: ConsumerState) -> tuple[tuple[int, int], tuple[int, int], int, int]:
-    """What consumer info would say of an o.dat."""
+    """The values that consumer info would show for an o.dat."""
     return (
         tuple(state.delivered),
         tuple(state.ack_floor),

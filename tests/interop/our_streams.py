@@ -1,7 +1,7 @@
-"""Streams that our store writes: one for each way a folder of ours can come to look.
+"""Streams written by Tradewind's store: one for each possible state of a folder.
 
 Each entry has a configuration and a function that fills the stream through the store. The tests
-then start nats-server on the folder and compare what it says with what our store said.
+then start nats-server on the folder and compare its view with that of the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 
 @dataclass
 class Ours:
-    """A stream of ours that is being filled; time goes on by a millisecond for each message."""
+    """A stream that is being filled; time advances by a millisecond for each message."""
 
     folder: StreamFolder
     store: FileStore
@@ -357,7 +357,7 @@ def write_streams(path: Path, now_ns: int) -> dict[str, Ours]:
 
 
 def truths(made: dict[str, Ours]) -> dict[str, StreamTruth | str]:
-    """What our store says of them; the error if it cannot."""
+    """The store's view of the streams; the error if opening fails."""
     found: dict[str, StreamTruth | str] = {}
     for name, ours in made.items():
         try:

@@ -1,6 +1,7 @@
-"""What a running server says of all its streams and consumers, in full, to compare two servers.
+"""The complete view of a running server on its streams and consumers, to compare two servers.
 
-Everything that the API shows is taken, except what names the server or the moment of the question.
+The view has everything that the API shows, except for values that identify the server or the time
+of the question.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Frame = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """One of them.
+    """One entry point for foreign input.
 
     `bytes_max` is the most that the product passes to it. A shape is put into each of the `frames`.
     `seconds_max` is the processor time that input of `bytes_max` may take. Of one that is fed

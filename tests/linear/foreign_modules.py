@@ -1,7 +1,7 @@
-"""Which modules read input of others, and where those are tested that the harness does not feed.
+"""The modules that read foreign input, and the tests of those that the harness does not feed.
 
 `LISTED` are those that have no other mark by which they could be found. A module of `ELSEWHERE`
-takes something apart that nobody else has written, or only after an entry point has bounded it.
+parses only input that Tradewind has written, or input that an entry point has bounded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a regular expression can cost, by its structure.
+"""The cost of a regular expression, by its structure.
 
 Owns two rules, for Python's backtracking. A pattern that is searched for must have no repeat
-without a bound that passes over where another match could begin: it would be tried anew from there.
-No pattern may have two such repeats that can share their bytes: nested, or one behind the other.
+without a bound that passes over a possible beginning of another match: matching would be tried anew
+from there. No pattern may have two such repeats that can share their bytes: nested, or one after
+the other.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ class Delivery:
 
 @dataclass
 class Outcome:
-    """`answer` goes to whoever spoke; then all of `certain`, and one of each of `choices`."""
+    """The outcome of an operation: `answer` goes to its sender; then all of `certain`, and one of
+    each of `choices`.
+    """
 
     answer: list[bytes] = field(default_factory=list)
     certain: list[Delivery] = field(default_factory=list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# A wait that nobody has named takes so much longer.
+# The additional time of a wait without a given duration.
 WAIT_SLACK_NS = 1_000_000
 
 

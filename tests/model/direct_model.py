@@ -1,4 +1,4 @@
-"""What a direct get is answered, computed in the simplest way from a list of all messages.
+"""The answer to a direct get, computed in the simplest way from a list of all messages.
 
 A message that is not visible yet is in an answer only if no visible one will do; that part of the
 answer waits.
@@ -96,11 +96,11 @@ class Model:
         return (seen or [m for m in self.messages if matches(m.subject, wanted)])[-1:]
 
     def _following(self, request: MsgGetRequest) -> list[Stored]:
-        """What is left from the start of a request on."""
+        """The messages from the start of a request on."""
         found = self.messages
         if request.start_time is not None:
             start_ns = parse_time(request.start_time)
-            # The first at or behind the time, and all that follow it.
+            # The first at or after the time, and all that follow it.
             first = next((m.seq for m in self.messages if m.time_ns >= start_ns), 2**64)
             found = [message for message in found if message.seq >= first]
         wanted = request.next_by_subj or ">"
@@ -199,5 +199,5 @@ def end(pending: int, last_seq: int, more: str = "") -> Reply:
 
 
 def size_of(message: Stored) -> int:
-    """What `max_bytes` counts."""
+    """The size that counts for `max_bytes`."""
     return len(message.subject) + len(message.header) + len(message.payload)

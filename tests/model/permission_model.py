@@ -1,4 +1,4 @@
-"""What permission rules mean, over the literal subjects that stand behind each pattern."""
+"""The meaning of permission rules, over the literal subjects that match each pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store of messages does, written for reading: one dict, no blocks, nothing remembered.
+"""The behaviour of a store of messages, written for reading: one dict, no blocks, no caches.
 
 Owns the answers that the real stores are compared with. Every question is answered by looking at
 all messages, so there is nothing here that could be out of date.

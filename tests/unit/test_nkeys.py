@@ -128,7 +128,7 @@ def test_texts_with_a_valid_checksum_but_a_wrong_prefix_are_refused() -> None:
         nkeys.decode_public(encoded(bytes([16 << 3]) + b"\0" * 32))  # Q
     with pytest.raises(nkeys.NkeyError, match="must start with one of"):
         nkeys.decode_public(encoded(bytes([(20 << 3) + 1]) + b"\0" * 32))  # U with stray bits
-    with pytest.raises(nkeys.NkeyError, match="starts with S"):
+    with pytest.raises(nkeys.NkeyError, match="must start with S"):
         nkeys.decode_seed(encoded(bytes([20 << 3, 0]) + b"\0" * 32))
     with pytest.raises(nkeys.NkeyError, match="second letter"):
         nkeys.decode_seed(encoded(bytes([18 << 3 | 2, 0]) + b"\0" * 32))  # kind I

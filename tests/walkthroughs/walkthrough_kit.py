@@ -1,4 +1,4 @@
-"""Runs the pages of docs/tutorials/walkthroughs: their commands in order, and what they print.
+"""Run the pages of docs/tutorials/walkthroughs: their commands in order, and compare the output.
 
 A page is prose with code blocks without a language. In a block `$ ` begins a command line (which
 may go on over lines that end with a backslash, or to the end of a here-document); what follows is

@@ -92,8 +92,8 @@ class Broker:
         log: BrokerLog,
         chance: random.Random,
     ) -> None:
-        # Each has a generator of its own, because the choices that queue groups see could reveal
-        # those of others.
+        # The router and the tables have different seeds: the choices that queue groups see could
+        # reveal a common one.
         self.router = Router(chance.getrandbits(64))
         self.engine: Engine | None = None
         # Receivers of messages without other receivers, see `unheard`.
@@ -133,7 +133,7 @@ class Broker:
         self.info = CommonInfo(server_id, self.server_name, headers=not options.no_header_support)
         self.admission = Admission(self, gates)
         self._next_cid = 1
-        # Accounts that were set since the last reload began, whose options are older.
+        # Accounts that were set since the last reload began, which has older options of them.
         self._set_since_reload: set[str] = set()
         # Called with dropped objects that are part of cycles, and with the objects around them.
         self.let_go: Callable[..., None] = _leave_to_python

@@ -398,8 +398,8 @@ cdef class Session:
         self.router.touch(&self.state)
 
     def unblock(self, uint32_t flag):
-        """Continue with the stored bytes, unless something else still blocks: immediately if they
-        are being run, else at the end of the turn.
+        """Continue with the stored bytes, unless something else still blocks: in the run that is in
+        progress, if there is one, else at the end of the turn.
         """
         if not self.blocked & flag:
             return

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tradewind.jwt import OperatorClaims
     from tradewind.monitor.views import BrokerView, TurnWatchView
 
-# The features of nats-server 2.15 that can be switched, unless the configuration does so.
+# The feature flags of nats-server 2.15 with their defaults, which the configuration may change.
 FEATURE_FLAGS: Final = {
     "js_ack_fc_v2": False,
     "js_api_reply_v2": False,

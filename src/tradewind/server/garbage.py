@@ -156,8 +156,8 @@ class Collector:
         return tried
 
     def _judge(self, dropped: _Dropped) -> None:
-        """Schedule another attempt for an object that still exists: it is in use, by a request or a
-        commit.
+        """Schedule another attempt for an object that still exists, unless there were enough of
+        them: it is in use, by a request or a commit.
         """
         dropped.attempts += 1
         if dropped.root() is None or dropped.attempts >= ATTEMPTS_MAX:

@@ -193,7 +193,7 @@ cdef Work* next_work(Pool* pool) noexcept nogil:
 
 
 cdef bint is_crowded(Pool* pool, Kind coming) noexcept nogil:
-    """Whether another job would find all permitted threads busy."""
+    """Whether the pool has fewer threads than could work if one more job came."""
     cdef int kind, count, useful = 0
     cdef Queue* queue
     for kind in range(KINDS):
