@@ -59,6 +59,7 @@ from tradewind.client.streams.pulled import EXPIRES, MESSAGES_MAX
 from tradewind.client.streams.row_window import RowWindow
 from tradewind.client.streams.setting_types import (
     ConsumerSettings,
+    Delivery,
     StreamSettings,
     StreamTemplateSettings,
 )
@@ -589,7 +590,7 @@ class ConsumerAccess:
         stream: str,
         *,
         filter_subjects: Sequence[str] | str = (),
-        deliver_policy: DeliverPolicy | str = DeliverPolicy.ALL,
+        deliver_policy: Delivery = DeliverPolicy.ALL,
         start_sequence: int = 0,
         start_time: datetime | None = None,
         headers_only: bool = False,

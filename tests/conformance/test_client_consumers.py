@@ -194,7 +194,8 @@ async def test_requests_beyond_the_limits_of_the_consumer_are_refused(
         assert await numbers(await consumer.fetch(2), 2) == [1, 2]
         for arguments, text in (
             ({"max_messages": 0}, "max_messages must be a number above 0, not 0"),
-            ({"threshold": 2}, "threshold: a share from 0 to 1"),
+            ({"threshold": 2}, "threshold must be a share from 0 to 1, not 2"),
+            ({"threshold": "half"}, "threshold must be a share from 0 to 1, not 'half'"),
             ({"expires": 0}, "expires must be a number above 0, not 0"),
             ({"expires": "5s"}, "expires must be a number above 0, not '5s'"),
             ({"expires": 1, "idle_heartbeat": 0.6}, "at most half of expires"),

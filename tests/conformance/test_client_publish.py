@@ -58,6 +58,15 @@ async def test_expectations_that_do_not_hold_are_refused(js_server: ServerProces
         assert (stored.data, stored.headers["Tag"]) == (b"text", "x")
         with pytest.raises(OptionsError, match="no option 'expect_last'"):
             await js.publish("s.a", expect_last=1)  # type: ignore[call-arg]
+        wrong: Any
+        for wrong, text in (
+            ({"ttl": -1}, "^ttl must not be negative, not -1; numbers are seconds$"),
+            ({"ttl": "soon"}, "^ttl must be a duration"),
+            ({"rollup": "subject"}, "^rollup must be one of sub, all, not 'subject'$"),
+            ({"expect_sream": "S"}, "did you mean 'expect_stream'"),
+        ):
+            with pytest.raises(OptionsError, match=text):
+                await js.publish("s.a", b"3", **wrong)
         with pytest.raises(OptionsError, match="a mapping"):
             await js.publish("s.a", headers=b"NATS/1.0\r\n\r\n", msg_id="x")
 
@@ -90,13 +99,15 @@ async def test_a_message_may_have_a_time_to_live_and_roll_up(js_server: ServerPr
             name="S", subjects=["s"], allow_msg_ttl=True, allow_rollup_hdrs=True, storage="memory"
         )
         await js.publish("s", b"1")
-        for number, ttl in enumerate((3600, 90.5, timedelta(hours=1), "never"), 2):
+        for number, ttl in enumerate((3600, 90.5, timedelta(hours=1), "never", "90s", "2d"), 2):
             await js.publish("s", b"2", ttl=ttl)
             stored = await streams.get_message("S", seq=number)
             assert stored.headers["Nats-TTL"] == {
                 3600: "3600",
                 90.5: "90500000us",
                 "never": "never",
+                "90s": "90s",
+                "2d": "172800000000us",
             }.get(ttl, "3600000000us")
         await js.publish("s", b"all", rollup="all")
         assert (await streams.info("S")).state.messages == 1

@@ -11,11 +11,12 @@ import datetime
 import re
 from collections.abc import Awaitable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.bucket_manager import KvBuckets, ObjectStores
+from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.core.headers import Headers, encode_headers
 from tradewind.client.core.openings import opening
 from tradewind.client.core.payloads import payload_bytes
@@ -39,6 +40,7 @@ from tradewind.client.streams.pushed import PushedMessages, bind_push, create_pu
 from tradewind.client.streams.row_window import RowWindow
 from tradewind.client.streams.setting_types import ConsumerSettings
 from tradewind.client.streams.transactions import Transaction
+from tradewind.durations import parse_duration_ns
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
@@ -56,7 +58,7 @@ class PublishOptions(TypedDict, total=False):
     `msg_id` is stored only once within the duplicate window. The message is refused unless
     `expect_*` is so: the name of the stream, its last sequence, the last sequence of the subject
     (or of `expect_last_subject_filter`), its last message id; 0 and "" mean: none yet. `ttl` is in
-    seconds, a timedelta, or "never"; `rollup` is "sub" or "all".
+    seconds, a timedelta, a text such as "7d", or "never"; `rollup` is "sub" or "all".
 
     With `schedule` the stream, which needs allow_msg_schedules, keeps the message and publishes it
     to `schedule_target` later: at a datetime, every timedelta, or as a pattern says ("@daily",
@@ -71,16 +73,18 @@ class PublishOptions(TypedDict, total=False):
     expect_last_subject_sequence: int
     expect_last_subject_filter: str
     expect_last_msg_id: str
-    ttl: float | datetime.timedelta | str
-    rollup: str
+    ttl: DurationInput
+    rollup: Literal["sub", "all"]
     schedule: str | datetime.datetime | datetime.timedelta
     schedule_target: str
     schedule_source: str
-    schedule_ttl: float | datetime.timedelta | str
-    schedule_rollup: str
+    schedule_ttl: DurationInput
+    schedule_rollup: Literal["sub"]
     schedule_time_zone: str
 
 
+_CHOICES: Final = {"rollup": ("sub", "all"), "schedule_rollup": ("sub",)}
+_CHECKED: Final = frozenset((*_CHOICES, "schedule", "schedule_ttl", "ttl"))
 _MSG_ID: Final = re.compile(rb"\r\nNats-Msg-Id:[ \t]*[^ \t\r]")
 _HEADERS = {
     "msg_id": "Nats-Msg-Id",
@@ -381,8 +385,24 @@ def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> Hea
             near = get_close_matches(name, _HEADERS, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise OptionsError(f"publish has no option {name!r}{hint}")
-        made[_HEADERS[name]] = schedule_text(value) if name == "schedule" else _option_text(value)
+        made[_HEADERS[name]] = (
+            _header_text(name, value) if name in _CHECKED else _option_text(value)
+        )
     return made
+
+
+def _header_text(name: str, value: object) -> str:
+    """The header of an option; OptionsError if it cannot be sent."""
+    if name == "schedule":
+        return schedule_text(value)
+    choices = _CHOICES.get(name)
+    if choices is not None and value not in choices:
+        raise OptionsError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    if name in ("ttl", "schedule_ttl") and value != "never":
+        nanoseconds = duration_ns(name, value)
+        if isinstance(value, str) and parse_duration_ns(value) is None:
+            return f"{nanoseconds // 1000}us"  # days and weeks, which servers do not know
+    return _option_text(value)
 
 
 def schedule_text(value: object) -> str:

@@ -135,13 +135,11 @@ def view_messages(
     if since:
         ago = timedelta(microseconds=parse_duration_ns(since, "--since") // MICROSECOND_NS)
         start_time = datetime.now(UTC) - ago
-    policy = "by_start_sequence" if start else "by_start_time" if since else "all"
     with open_catalog() as catalog:
         name = catalog.stream(stream).config.name
         consumer = jetstream(catalog.connection).consumers.ordered(
             name,
             filter_subjects=[subject] if subject else (),
-            deliver_policy=policy,
             start_sequence=start,
             start_time=start_time,
         )

@@ -19,6 +19,7 @@ from tradewind.client.running.consumer_run import ConsumerRun
 from tradewind.client.running.run_settings import Handler, RunSettings, make_plan
 from tradewind.client.running.run_stats import RunStats
 from tradewind.client.streams.api_requests import ApiRequests, to_time
+from tradewind.client.streams.config_settings import choice_of
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
 from tradewind.client.streams.manager import Consumers
 from tradewind.client.streams.ordered import OrderedConsumer
@@ -31,6 +32,7 @@ from tradewind.client.streams.pulled import (
     PullOptions,
     check_positive,
 )
+from tradewind.client.streams.setting_types import Delivery
 from tradewind.client.streams.windowed import WindowMessages
 
 FETCH_MAX = 100
@@ -220,7 +222,7 @@ class ConsumerAccess:
         stream: str,
         *,
         filter_subjects: Sequence[str] | str = (),
-        deliver_policy: DeliverPolicy | str = DeliverPolicy.ALL,
+        deliver_policy: Delivery = DeliverPolicy.ALL,
         start_sequence: int = 0,
         start_time: datetime | None = None,
         headers_only: bool = False,
@@ -232,7 +234,7 @@ class ConsumerAccess:
         ...     print(message.metadata.stream_sequence)
         """
         filters = [filter_subjects] if isinstance(filter_subjects, str) else list(filter_subjects)
-        policy = DeliverPolicy(deliver_policy)
+        policy = choice_of("deliver_policy", deliver_policy, DeliverPolicy)
         if policy is DeliverPolicy.LAST_PER_SUBJECT and not filters:
             filters = [">"]  # the server wants to be told
         if start_sequence:
@@ -272,5 +274,6 @@ def consume_options(
 def check_consume(max_messages: int, threshold: float) -> None:
     """An error that names what cannot be."""
     check_positive(max_messages=max_messages)
-    if not 0 <= threshold <= 1:
-        raise OptionsError(f"threshold: a share from 0 to 1, not {threshold}")
+    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not is_number or not 0 <= threshold <= 1:
+        raise OptionsError(f"threshold must be a share from 0 to 1, not {threshold!r}")
