@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tradewind.api.dead_letter_rules import HEADER_PREFIX, ORIGINAL_PREFIX
 from tradewind.api.stream_types import RetentionPolicy
@@ -125,6 +126,9 @@ class StoredDeadLetter:
         return kept
 
 
+_Read: TypeAlias = "AsyncGenerator[StoredDeadLetter, None]"
+
+
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
     """Which dead letters are wanted: where they come from, why, and what their subject was, which
@@ -221,19 +225,21 @@ class DeadLetters:
         else:
             read = self._one_by_one(stream)
         count = 0
-        async for stored in read:
-            count += 1
-            if progress is not None and count % FETCHED_MESSAGES == 0:
-                result = progress(stored.seq)
-                if inspect.isawaitable(result):
-                    await result
-            made = letter_of(
-                stored.stream, stored.seq, stored.subject, stored.data, stored.headers, stored.time
-            )
-            if made is not None and wanted.takes(made):
-                yield made
+        async with aclosing(read):
+            async for stored in read:
+                count += 1
+                if progress is not None and count % FETCHED_MESSAGES == 0:
+                    result = progress(stored.seq)
+                    if inspect.isawaitable(result):
+                        await result
+                made = letter_of(
+                    *(stored.stream, stored.seq, stored.subject),
+                    *(stored.data, stored.headers, stored.time),
+                )
+                if made is not None and wanted.takes(made):
+                    yield made
 
-    async def _by_direct_gets(self, stream: str) -> AsyncIterator[StoredDeadLetter]:
+    async def _by_direct_gets(self, stream: str) -> _Read:
         async for found in read_messages(self._js.manager.api, stream, ">"):
             stored = decode_direct(found.message)
             headers = Headers()
@@ -244,7 +250,7 @@ class DeadLetters:
                 stored.stream, stored.seq, stored.subject, stored.data, headers, stored.time
             )
 
-    async def _by_consumer(self, stream: str, last_seq: int) -> AsyncIterator[StoredDeadLetter]:
+    async def _by_consumer(self, stream: str, last_seq: int) -> _Read:
         reader = self._js.consumers.ordered(stream)
         seq = 0
         try:
@@ -263,7 +269,7 @@ class DeadLetters:
         finally:
             await reader.stop()
 
-    async def _one_by_one(self, stream: str) -> AsyncIterator[StoredDeadLetter]:
+    async def _one_by_one(self, stream: str) -> _Read:
         seq = 1
         while True:
             try:
