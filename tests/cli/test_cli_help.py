@@ -126,8 +126,11 @@ def test_version_is_the_same_as_the_flag(offline: Cli) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["stream add", "stream edit", "stream purge", "stream report", "consumer add", "consumer next"]
-    + ["kv put", "kv get", "kv watch", "object put", "object get", "context add", "server check"],
+    [
+        *("stream add", "stream edit", "stream purge", "stream report"),
+        *("consumer add", "consumer next", "kv put", "kv get", "kv watch"),
+        *("object put", "object get", "context add", "server check"),
+    ],
 )
 def test_commands_that_are_used_most_have_two_examples(command: str) -> None:
     assert len(examples_of(command.split())) == 2
