@@ -745,7 +745,13 @@ class DeadLetters:
         first: int = 1,
     ) -> Iterator[StoredDeadLetter]: ...
     def listing(
-        self, stream: str, *, origin: str = "", consumer: str = "", reason: str = ""
+        self,
+        stream: str,
+        *,
+        origin: str = "",
+        consumer: str = "",
+        reason: str = "",
+        progress: Callable[[int], object] | None = None,
     ) -> Iterator[StoredDeadLetter]: ...
     def redrive(
         self,

@@ -6,6 +6,7 @@ import pytest
 
 from cli_outcome import Cli
 from harness import wait_for
+from terminal_session import TerminalSession
 
 # Only our server has dead letters.
 pytestmark = pytest.mark.parametrize("js_server", ["tradewind"], indirect=True)
@@ -88,3 +89,33 @@ def test_wrong_questions_are_explained(cli: Cli) -> None:
         ),
     ):
         assert text in cli("dead-letters", *words).err
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-allow-direct",), ("--retention", "workqueue")])
+def test_many_dead_letters_are_read_in_batches(cli: Cli, flags: tuple[str, ...]) -> None:
+    """With direct gets, without them, and where a consumer would take the messages away."""
+    cli("stream", "add", "DEAD", "--subjects", "dead.>", "--defaults", *flags).ok()
+    header = "Tradewind-Dead-Letter-"
+    for consumer, count in (("packer", 1200), ("printer", 3)):
+        cli(
+            *("pub", "-J", "dead.{{Count}}", "text", "--count", str(count), "-H"),
+            *(f"{header}Stream:ORDERS", "-H", f"{header}Consumer:{consumer}"),
+        ).ok()
+    found = cli("dlq", "ls", "DEAD", "--consumer", "printer", "--json").ok().json
+    assert [letter["seq"] for letter in found] == [1201, 1202, 1203]
+    assert len(cli("dlq", "ls", "DEAD", "--limit", "5000", "--json").ok().json) == 1203
+    assert "There are more than 100" in cli("dlq", "ls", "DEAD").ok().out
+    state = cli("stream", "info", "DEAD", "--json").ok().json["state"]
+    assert state["messages"] == 1203
+
+
+def test_a_long_listing_shows_its_progress(cli: Cli) -> None:
+    cli("stream", "add", "DEAD", "--subjects", "dead.>", "--defaults").ok()
+    header = "Tradewind-Dead-Letter-"
+    flags = ("--count", "1200", "-H", f"{header}Stream:ORDERS", "-H", f"{header}Consumer:packer")
+    cli("pub", "-J", "dead.x", "text", *flags).ok()
+    session = TerminalSession("dlq", "ls", "DEAD", "--consumer", "nobody")
+    session.wait("Reading DEAD")
+    session.wait("1000/1200")
+    session.wait("No dead letters found in DEAD")
+    assert session.end() == 0

@@ -124,6 +124,18 @@ def test_version_is_the_same_as_the_flag(offline: Cli) -> None:
     assert offline("--version").ok().out == f"tradewind {__version__}\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("stream add", "stream edit", "stream purge", "stream report"),
+        *("consumer add", "consumer next", "kv put", "kv get", "kv watch"),
+        *("object put", "object get", "context add", "server check"),
+    ],
+)
+def test_commands_that_are_used_most_have_two_examples(command: str) -> None:
+    assert len(examples_of(command.split())) == 2
+
+
 def test_examples_end_the_help_of_a_command(offline: Cli) -> None:
     shown = offline("consumer", "why", "--help").ok().out
     assert "Examples:\n  tradewind consumer why ORDERS packer\n" in shown

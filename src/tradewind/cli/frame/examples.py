@@ -94,11 +94,41 @@ EXAMPLES: Final = (
     "view run",
     "worker shop:packer",
     "worker shop:packer --processes 4",
+    # Of commands below a noun: the help of the noun shows those above.
+    "stream edit ORDERS --max-age 14d --dry-run",
+    "stream edit ORDERS --subjects 'orders.>,refunds.>'",
+    "stream purge ORDERS --subject orders.old --dry-run",
+    "stream purge ORDERS --keep 1000",
+    "stream backup ORDERS backup-folder",
+    "stream restore backup-folder",
+    "stream report",
+    "stream report --messages",
+    "consumer add ORDERS",
+    "consumer next ORDERS packer --no-ack",
+    "consumer sub ORDERS packer",
+    "consumer pause ORDERS packer 1h",
+    "consumer edit ORDERS packer --max-deliver 10",
+    "consumer report ORDERS",
+    "kv put PRICES pear 0.80",
+    "kv get PRICES apple",
+    "kv get PRICES apple --raw",
+    "kv watch PRICES",
+    "kv watch PRICES 'fruit.*' --history",
+    "kv history PRICES apple",
+    "object put FILES report.pdf --name reports/may.pdf",
+    "object get FILES report.pdf",
+    "object get FILES report.pdf --output may.pdf",
+    "context add",
+    "context select shop",
+    "server check connection",
+    "server check stream --stream ORDERS --msgs-critical 1",
+    "server report jetstream",
+    "bench js pub async orders.new --msgs 100000 --create",
 )
 
 
 def examples_of(words: Sequence[str]) -> list[str]:
-    """The examples of a command, or of all commands of a noun; at most two."""
+    """The examples of a command, or those of a noun; at most two."""
     start = " ".join(words)
     found = [each for each in EXAMPLES if start and (each == start or each.startswith(f"{start} "))]
     return [f"{PROGRAM} {each}" for each in found[:SHOWN_MAX]]

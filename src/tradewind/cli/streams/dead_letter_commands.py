@@ -67,11 +67,11 @@ def list_letters(
         js = jetstream(connection)
         state = js.manager.streams.info(stream).state
         is_large = state.messages > PROGRESS_MESSAGES
-        letters = js.dead_letters.listing(stream, origin=origin, consumer=consumer, reason=reason)
         with ProgressBar(f"Reading {stream}", state.last_seq, shown=is_large) as bar:
-            for letter in islice(letters, limit + 1):
-                found.append(letter)
-                bar.set(letter.seq)
+            letters = js.dead_letters.listing(
+                stream, origin=origin, consumer=consumer, reason=reason, progress=bar.set
+            )
+            found += islice(letters, limit + 1)
     if json:
         print_json([_document(letter) for letter in found[:limit]])
         return

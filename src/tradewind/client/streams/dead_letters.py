@@ -8,13 +8,16 @@ that nothing is lost and nothing is there twice. Only a Tradewind server has dea
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tradewind.api.dead_letter_rules import HEADER_PREFIX, ORIGINAL_PREFIX
+from tradewind.api.stream_types import RetentionPolicy
 from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import OptionsError
@@ -34,6 +37,9 @@ _DIRECT_GET_HEADERS: Final = frozenset(
     f"Nats-{name}"
     for name in ("Stream", "Subject", "Sequence", "Time-Stamp", "Num-Pending", "Last-Sequence")
 )
+# How many messages a listing reads at once, and how long it waits for them.
+FETCHED_MESSAGES: Final = 500
+FETCH_SECONDS: Final = 5.0
 # The slowest that a rate can be: one in a quarter of an hour.
 RATE_MIN: Final = 0.001
 
@@ -120,6 +126,9 @@ class StoredDeadLetter:
         return kept
 
 
+_Read: TypeAlias = "AsyncGenerator[StoredDeadLetter, None]"
+
+
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
     """Which dead letters are wanted: where they come from, why, and what their subject was, which
@@ -192,32 +201,87 @@ class DeadLetters:
                 yield letter
 
     async def listing(
-        self, stream: str, *, origin: str = "", consumer: str = "", reason: str = ""
+        self,
+        stream: str,
+        *,
+        origin: str = "",
+        consumer: str = "",
+        reason: str = "",
+        progress: Callable[[int], object] | None = None,
     ) -> AsyncIterator[StoredDeadLetter]:
-        """The same in batches, to be looked at: much quicker if the stream allows direct gets.
+        """The same in batches, to be looked at: by an ordered consumer, or else by direct gets.
 
-        Their answers have headers of their own, so a header of the message that has the name of
-        one of these (Nats-Stream, Nats-Subject, ...) is missing.
+        Answers to direct gets have headers of their own, so a header of the message that has the
+        name of one of these (Nats-Stream, Nats-Subject, ...) is missing; they are only used if the
+        stream has another retention than limits. `progress` is called with the last sequence that
+        was read, after each batch.
         """
-        manager = self._js.manager
-        if not (await manager.streams.info(stream)).config.allow_direct:
-            async for letter in self.letters(
-                stream, origin=origin, consumer=consumer, reason=reason
-            ):
-                yield letter
-            return
+        info = await self._js.manager.streams.info(stream)
         wanted = LetterFilter(origin, consumer, reason)
-        async for found in read_messages(manager.api, stream, ">"):
+        if info.config.retention is RetentionPolicy.LIMITS:
+            read = self._by_consumer(stream, info.state.last_seq)
+        elif info.config.allow_direct:  # consumers of other streams take messages away
+            read = self._by_direct_gets(stream)
+        else:
+            read = self._one_by_one(stream)
+        count = 0
+        async with aclosing(read):
+            async for stored in read:
+                count += 1
+                if progress is not None and count % FETCHED_MESSAGES == 0:
+                    result = progress(stored.seq)
+                    if inspect.isawaitable(result):
+                        await result
+                made = letter_of(
+                    *(stored.stream, stored.seq, stored.subject),
+                    *(stored.data, stored.headers, stored.time),
+                )
+                if made is not None and wanted.takes(made):
+                    yield made
+
+    async def _by_direct_gets(self, stream: str) -> _Read:
+        async for found in read_messages(self._js.manager.api, stream, ">"):
             stored = decode_direct(found.message)
             headers = Headers()
             for name, value in stored.headers.fields():
                 if name not in _DIRECT_GET_HEADERS:
                     headers.add(name, value)
-            made = letter_of(
+            yield StoredDeadLetter(
                 stored.stream, stored.seq, stored.subject, stored.data, headers, stored.time
             )
-            if made is not None and wanted.takes(made):
-                yield made
+
+    async def _by_consumer(self, stream: str, last_seq: int) -> _Read:
+        reader = self._js.consumers.ordered(stream)
+        seq = 0
+        try:
+            while seq < last_seq:
+                before = seq
+                async for message in reader.fetch(FETCHED_MESSAGES, expires=FETCH_SECONDS):
+                    told = message.metadata
+                    seq = told.stream_sequence
+                    yield StoredDeadLetter(
+                        stream, seq, message.subject, message.data, message.headers, told.timestamp
+                    )
+                    if seq >= last_seq:
+                        break
+                if seq == before:  # the rest was removed in the meantime
+                    return
+        finally:
+            await reader.stop()
+
+    async def _one_by_one(self, stream: str) -> _Read:
+        seq = 1
+        while True:
+            try:
+                found = await self._js.manager.streams.get_message(
+                    stream, seq=seq, next_by_subject=">"
+                )
+            except NoMessageFoundError:
+                return
+            seq = found.seq + 1
+            yield StoredDeadLetter(
+                stream, found.seq, found.subject, found.data, found.headers, found.time
+            )
 
     async def redrive(
         self,
