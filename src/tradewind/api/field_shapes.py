@@ -1,7 +1,7 @@
 """Which kind of value each field of an API type holds: the annotations of the structs, as data.
 
 Owns reading annotations. Decoders, the files on disk, the API levels and the flags of the command
-line are derived from it, so that a field is described once, where it is declared. It never
+line are derived from it, so that a field is described once, where it is declared. Never
 converts a value.
 """
 
@@ -51,7 +51,7 @@ class Shape(NamedTuple):
     struct: type[ApiStruct] | None = None
     enum: type[StrEnum] | None = None
     item: Shape | None = None
-    # Of `struct`.
+    # The fields of `struct`.
     fields: Mapping[str, Shape] | None = None
     is_duration: bool = False
     is_size: bool = False

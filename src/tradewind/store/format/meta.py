@@ -1,7 +1,7 @@
 """meta.inf and meta.sum: the configuration of a stream or consumer and its hash.
 
 Owns Go's formatting of JSON, so that a configuration yields the same bytes as in nats-server. The
-fields, their order and which are omitted come from `StreamConfig` and `ConsumerConfig`. It never
+fields, their order and which are omitted come from `StreamConfig` and `ConsumerConfig`. Never
 touches the disk and never validates a value: the configuration is a plain dict, as in the API.
 
 nats-server takes a stream with an unknown field offline, so callers must report `unknown_fields`.
