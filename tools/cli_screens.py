@@ -175,7 +175,8 @@ def with_tables(text: str) -> str:
         pattern = re.compile(rf"^({re.escape(head)}.*\n\|[-|]+\n)(?:\|.*\n)*", re.MULTILINE)
         table = "\n".join(lines) + "\n"
         # Only the first of its kind: groups of commands have tables of their own further down.
-        text = pattern.sub(lambda match, table=table: match[1] + table, text, count=1)  # type: ignore[misc]
+        if head_found := pattern.search(text):
+            text = text[: head_found.end(1)] + table + text[head_found.end() :]
     return text
 
 
