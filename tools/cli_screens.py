@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,11 +157,6 @@ def _run_in_shell(command: str, environment: dict[str, str]) -> Screen:
     return Screen(command, done.stdout)
 
 
-def _with_rows(table: str) -> Callable[[re.Match[str]], str]:
-    """Replace the rows of a table whose head is the first group of the match."""
-    return lambda match: match[1] + table
-
-
 def with_tables(text: str) -> str:
     """The page with the tables of commands and of shared flags as the source has them."""
     from tradewind.cli.commands import COMMANDS
@@ -180,7 +175,8 @@ def with_tables(text: str) -> str:
         pattern = re.compile(rf"^({re.escape(head)}.*\n\|[-|]+\n)(?:\|.*\n)*", re.MULTILINE)
         table = "\n".join(lines) + "\n"
         # Only the first of its kind: groups of commands have tables of their own further down.
-        text = pattern.sub(_with_rows(table), text, count=1)
+        if head_found := pattern.search(text):
+            text = text[: head_found.end(1)] + table + text[head_found.end() :]
     return text
 
 

@@ -27,9 +27,9 @@ _NO_NUMBER: Final = re.compile(r"(.+) is not a valid (integer|int|float)( range)
 def usage_text(error: ClickException) -> str:
     """What is wrong with a command line, in one line."""
     if isinstance(error, MissingParameter):
-        return f"{_name(error.param)} is missing" if error.param else error.format_message()
+        return f"{_name(error)} is missing" if error.param else error.format_message()
     if isinstance(error, BadParameter) and error.param is not None:
-        return f"{_name(error.param)} {_demand(error.message, error.param.type)}"
+        return f"{_name(error)} {_demand(error.message, error.param.type)}"
     if isinstance(error, NoSuchOption):
         hint = near(error.option_name, error.possibilities or ())
         return f"flag {error.option_name!r} does not exist{hint}"
@@ -41,9 +41,10 @@ def usage_text(error: ClickException) -> str:
     return error.format_message().rstrip(".")
 
 
-def _name(parameter: Any) -> str:
+def _name(error: BadParameter) -> str:
+    parameter: Any = error.param
     if parameter.param_type_name == "argument":
-        return f"argument {parameter.make_metavar(None).strip('[]').upper()}"
+        return f"argument {parameter.make_metavar(error.ctx).strip('[]').upper()}"
     return str(max(parameter.opts, key=len))
 
 
