@@ -751,6 +751,7 @@ class DeadLetters:
         origin: str = "",
         consumer: str = "",
         reason: str = "",
+        limit: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Iterator[StoredDeadLetter]: ...
     def redrive(

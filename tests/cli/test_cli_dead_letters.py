@@ -107,6 +107,7 @@ def test_many_dead_letters_are_read_in_batches(cli: Cli, flags: tuple[str, ...])
     assert "There are more than 100" in cli("dlq", "ls", "DEAD").ok().out
     state = cli("stream", "info", "DEAD", "--json").ok().json["state"]
     assert state["messages"] == 1203
+    assert state["consumer_count"] == 0
 
 
 def test_a_long_listing_shows_its_progress(cli: Cli) -> None:

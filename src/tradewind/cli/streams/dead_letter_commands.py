@@ -6,7 +6,7 @@ Owns the commands and what they print; the client library finds, changes and sen
 from __future__ import annotations
 
 import tempfile
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -68,10 +68,15 @@ def list_letters(
         state = js.manager.streams.info(stream).state
         is_large = state.messages > PROGRESS_MESSAGES
         with ProgressBar(f"Reading {stream}", state.last_seq, shown=is_large) as bar:
-            letters = js.dead_letters.listing(
-                stream, origin=origin, consumer=consumer, reason=reason, progress=bar.set
+            # One more than is shown tells whether there are more.
+            found += js.dead_letters.listing(
+                stream,
+                origin=origin,
+                consumer=consumer,
+                reason=reason,
+                limit=limit + 1,
+                progress=bar.set,
             )
-            found += islice(letters, limit + 1)
     if json:
         print_json([_document(letter) for letter in found[:limit]])
         return

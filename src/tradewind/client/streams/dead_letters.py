@@ -207,14 +207,16 @@ class DeadLetters:
         origin: str = "",
         consumer: str = "",
         reason: str = "",
+        limit: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> AsyncIterator[StoredDeadLetter]:
         """The same in batches, to be looked at: by an ordered consumer, or else by direct gets.
 
         Answers to direct gets have headers of their own, so a header of the message that has the
         name of one of these (Nats-Stream, Nats-Subject, ...) is missing; they are only used if the
-        stream has another retention than limits. `progress` is called with the last sequence that
-        was read, after each batch.
+        stream has another retention than limits. The listing ends after `limit` dead letters, and
+        its consumer is removed when it ends. `progress` is called with the last sequence that was
+        read, after each batch.
         """
         info = await self._js.manager.streams.info(stream)
         wanted = LetterFilter(origin, consumer, reason)
@@ -224,7 +226,7 @@ class DeadLetters:
             read = self._by_direct_gets(stream)
         else:
             read = self._one_by_one(stream)
-        count = 0
+        count = found = 0
         async with aclosing(read):
             async for stored in read:
                 count += 1
@@ -238,6 +240,9 @@ class DeadLetters:
                 )
                 if made is not None and wanted.takes(made):
                     yield made
+                    found += 1
+                    if found == limit:
+                        return
 
     async def _by_direct_gets(self, stream: str) -> _Read:
         async for found in read_messages(self._js.manager.api, stream, ">"):
