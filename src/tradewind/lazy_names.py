@@ -1,7 +1,7 @@
 """Names of a package that are imported when they are first used, so that the package costs nothing.
 
-Owns the two functions that Python looks for in such a package. What type checkers see is written
-there, under `TYPE_CHECKING`; a test compares both.
+Owns the two functions that Python looks for in such a package. The package imports the names for
+type checkers under `TYPE_CHECKING`; a test compares both.
 """
 
 from __future__ import annotations

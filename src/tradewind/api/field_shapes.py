@@ -1,4 +1,4 @@
-"""Which kind of value each field of an API type holds: the annotations of the structs, as data.
+"""The kind of value that each field of an API type holds: the annotations of the structs, as data.
 
 Owns reading annotations. Decoders, the files on disk, the API levels and the flags of the command
 line are derived from it, so that a field is described once, where it is declared. Never

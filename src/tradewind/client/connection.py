@@ -107,7 +107,7 @@ class Connection(Lifecycle):
         return self._wire.pending_bytes
 
     def new_inbox(self) -> str:
-        """A subject that nobody else uses, to get replies on."""
+        """A new and unique subject to receive replies on."""
         return f"{self.options.inbox_prefix}.{nuid.next()}"
 
     @opening
@@ -170,7 +170,8 @@ class Connection(Lifecycle):
     ) -> Msg:
         """Publish a message and wait for the first answer.
 
-        NoRespondersError at once if nobody listens, OperationTimeoutError after `timeout` seconds.
+        Raises NoRespondersError at once if the subject has no subscriber, and
+        OperationTimeoutError after `timeout` seconds.
         """
         self._check_open()
         seconds = self.options.timeout if timeout is None else timeout

@@ -113,7 +113,7 @@ class BadPayloadError(ClientError, TypeError):
 
 
 class PendingLimitError(ClientError):
-    """More is waiting to be sent than the limit; nothing of this message was queued."""
+    """The limit of bytes waiting to be sent is reached; no part of this message was queued."""
 
 
 class SubscriptionClosedError(ClientError):
@@ -157,8 +157,8 @@ class NotTradewindError(ClientError):
 
 
 class NoLeaderError(OperationTimeoutError):
-    """In a cluster nobody answered for a stream or for JetStream itself: while a leader is elected,
-    or while too few servers run. The same request works later.
+    """No server of a cluster answered for a stream or for JetStream itself, because a leader is
+    being elected or too few servers run. The same request works later.
     """
 
 
@@ -199,7 +199,7 @@ class KeyExistsError(ClientError):
 
 
 class WrongRevisionError(ClientError):
-    """Somebody else changed the key meanwhile; `revision` is its last one, if that is known."""
+    """The key was changed in the meantime; `revision` is its last one, if that is known."""
 
     def __init__(self, text: str, revision: int | None) -> None:
         self.revision = revision

@@ -111,8 +111,9 @@ class JetStream:
     >>> ack = await js.publish("orders.new", b"two apples", msg_id="order-17")
     >>> print(ack.stream, ack.seq, ack.duplicate)
 
-    `kv` has the key-value buckets, `objects` the object stores, `why` explains what does not move,
-    `dead_letters` has what consumers have given up, `chains` proves that nobody changed a stream.
+    `kv` has the key-value buckets, `objects` the object stores, and `dead_letters` the messages
+    that consumers have given up. `why` explains why streams and consumers make no progress, and
+    `chains` proves that a stream was not changed.
     """
 
     connection: Connection
@@ -200,7 +201,7 @@ class JetStream:
     async def publish_async_completed(self, timeout: float | None = None) -> None:
         """Wait until the outcome of everything that `publish_async` sent is known.
 
-        PublishError if a message was not stored and nobody awaited its own result.
+        Raises PublishError if messages were not stored whose own results were not awaited, and
         OperationTimeoutError after `timeout` seconds; each message has a time limit of its own.
         """
         try:

@@ -133,11 +133,11 @@ class ServerPool:
             self._servers.append(address)
 
     def discovered(self, texts: Iterable[str], current: Address, *, secure: bool) -> list[Address]:
-        """Take note of what a server says about its cluster; returns those not known before.
+        """Take over the servers that a server names; returns those not known before.
 
-        Of each entry only the host and the port are used: whether there is TLS (`secure`) and who
-        logs in is up to us. Servers that were discovered and are no longer named are forgotten,
-        except the current one.
+        Only the host and the port of each entry are used: the client decides by itself whether
+        to use TLS (`secure`) and which login to send. Discovered servers that are no longer named
+        are forgotten, except the current one.
         """
         if current.is_websocket:
             scheme = "wss" if secure else "ws"

@@ -62,7 +62,7 @@ class ConnectOptions:
     # Messages
     echo: bool = True  # own messages come back to own subscriptions
     inbox_prefix: str = "_INBOX"
-    timeout: float = 5.0  # of requests, flush and so on, unless they are told otherwise
+    timeout: float = 5.0  # the default of requests, flush and so on
     drain_timeout: float = 30.0
     pending_bytes_max: int = 64 << 20
     reconnect_pending_bytes_max: int = 8 << 20

@@ -19,19 +19,19 @@ class WireOwner(Protocol):
     """A connection, as its wire and the messages that came over it see it."""
 
     def _schedule_flush(self) -> None:
-        """The outbox has its first bytes."""
+        """Called when the empty outbox has received its first bytes."""
 
     def _on_control(self, kind: str, argument: bytes) -> None:
-        """INFO, -ERR, PING or PONG."""
+        """Called for each INFO, -ERR, PING and PONG."""
 
     def _on_slow_consumer(self, inbox: MessageInbox) -> None:
-        """The first message since the queue was half empty had to be dropped."""
+        """Called for the first message dropped since the queue was last half empty."""
 
     def _on_handler_error(self, error: Exception) -> None:
-        """A handler that gets messages inside the parser raised."""
+        """Called when a handler that gets messages inside the parser has raised."""
 
     def _run_for_user(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What a method of a message gives: something to await, or for threads its result."""
+        """The result of a message's method: the coroutine, or for users in threads its result."""
 
     async def wait_for_room(self) -> None:
         """Wait until the outbox has room."""
@@ -42,8 +42,8 @@ class WireOwner(Protocol):
 
 
 class InboxOwner(Protocol):
-    """Whoever iterates over an inbox."""
+    """The reader that iterates over an inbox."""
 
     async def _wait_next(self) -> Msg:
-        """The next message; the queue is empty now. StopAsyncIteration at the end."""
+        """Wait for the next message when the queue is empty; StopAsyncIteration at the end."""
         ...

@@ -1,4 +1,4 @@
-"""What a peer says first, up to a mark: collected from the pieces in which it arrives.
+"""The first text that a peer sends, up to a mark, collected from the pieces in which it arrives.
 
 Owns the search for the mark and the largest size before it. It never interprets a line.
 """
@@ -12,7 +12,7 @@ END_OF_LINE = b"\n"
 
 
 class FirstLines:
-    """One such text. `source` names it in the error, such as "the answer of the proxy"."""
+    """Collects one such text. `source` names it in errors, such as "the answer of the proxy"."""
 
     def __init__(self, source: str, end: bytes, bytes_max: int) -> None:
         self._source = source
@@ -21,10 +21,10 @@ class FirstLines:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Take bytes; returns the text without the mark, and the bytes behind it.
+        """Take bytes; returns the text without the mark, and the bytes after it.
 
-        None: more is needed. Raises ProtocolError if the text has more bytes than allowed. Each
-        byte is looked at once, however small the pieces are.
+        Returns None while the mark has not arrived. Raises ProtocolError if the text has more bytes
+        than allowed. Each byte is searched once, however small the pieces are.
         """
         known = len(self._bytes)
         self._bytes += data

@@ -202,7 +202,7 @@ class Lifecycle(WireOwner):
     async def wait_for_room(self) -> None:
         """Wait until the outbox has room; what an awaited publish does when it is full."""
         self._flush_outbox()
-        # At least one turn of the loop: whoever only publishes must still read.
+        # At least one turn of the loop, so that a program that only publishes still reads.
         await asyncio.sleep(0)
         while self._link is not None and self._link.paused:
             await self._changed()
@@ -258,12 +258,12 @@ class Lifecycle(WireOwner):
     # ------------------------------------------------------------------ output
 
     def _set_runner(self, runner: Runner) -> None:
-        """Users are in other threads: they publish from there, and `runner` waits for them."""
+        """Let users in other threads publish from there; `runner` waits for results for them."""
         self._runner = runner
         self._call_soon = self._loop.call_soon_threadsafe
 
     def _run_for_user(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What a method of a message gives: something to await, or for threads its result."""
+        """The result of a message's method: the coroutine, or for users in threads its result."""
         return coroutine if self._runner is None else self._runner(coroutine)
 
     def _schedule_flush(self) -> None:
@@ -374,7 +374,7 @@ class Lifecycle(WireOwner):
         self._emit(ErrorEvent(error))
 
     def _refuse(self, subject: str, error: Exception) -> None:
-        """The server did not accept these subscriptions: whoever reads them is told."""
+        """Called when the server denies subscriptions to a subject; their readers get the error."""
         for subscription in self._subscribers():
             if subscription.subject == subject:
                 self._forget(subscription._inbox)
@@ -409,7 +409,7 @@ class Lifecycle(WireOwner):
             self._ping_timer = None
 
     def _ping(self, waiter: asyncio.Future[None] | None) -> None:
-        """Ask the server for an answer; it comes behind that to everything sent before."""
+        """Send PING; the PONG comes after the server's answers to everything sent before."""
         self._wire.send_line(b"PING\r\n")
         self._pongs.append(waiter)
 
@@ -418,7 +418,7 @@ class Lifecycle(WireOwner):
             waiter = self._pongs.popleft()
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # whoever waits may be cancelled before it looks
+                waiter.exception()  # no warning if the caller was cancelled
 
     def _ping_due(self) -> None:
         link = self._link
@@ -567,7 +567,7 @@ class Lifecycle(WireOwner):
         return wait * CHANCE.uniform(0.5, 1.0)
 
     def _finish(self, error: Exception | None) -> None:
-        """Close for good: everyone who waits is told."""
+        """Close for good: end the subscriptions, and wake or fail all waiting calls."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -594,7 +594,7 @@ class Lifecycle(WireOwner):
 
 
 class _ClosedOwner(WireOwner):
-    """Stands in for a closed connection, so that messages which are kept do not keep it too."""
+    """Stands in for a closed connection, so that stored messages do not keep it in memory."""
 
     def __init__(self, error: ConnectionClosedError, runner: Runner | None) -> None:
         self._error = error

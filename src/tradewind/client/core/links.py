@@ -36,7 +36,7 @@ GREETING_READ_BYTES = 1 << 16
 
 
 class LinkOwner(Protocol):
-    """What a link tells; a Connection is one."""
+    """The methods through which a link reports to its owner, a Connection."""
 
     def _on_link_lost(self, link: ClientLink, error: Exception | None) -> None: ...
 
@@ -44,7 +44,7 @@ class LinkOwner(Protocol):
 
 
 class ClientLink:
-    """The part that both kinds share."""
+    """The part that both kinds of link share."""
 
     def __init__(self, owner: LinkOwner, wire: ClientWire) -> None:
         self._owner = owner
@@ -65,17 +65,17 @@ class ClientLink:
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
 
     def pause_writing(self) -> None:
-        """The transport holds enough: what is sent stays with the owner."""
+        """Called when the transport's buffer is full; the owner then keeps what it has to send."""
         self.paused = True
 
     def resume_writing(self) -> None:
-        """There is room again."""
+        """Called when the transport has room again."""
         self.paused = False
         if not self._detached:
             self._owner._on_writable(self)
 
     def eof_received(self) -> None:
-        """The server sends nothing more: the transport closes itself."""
+        """Called when the server sends nothing more; the transport closes itself."""
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
@@ -96,13 +96,13 @@ class ClientLink:
             self.transport.close()
 
     def abort(self, *, silent: bool = True) -> None:
-        """Close at once; the owner is told unless `silent`."""
+        """Close at once; notify the owner unless `silent`."""
         self._detached = silent
         if self.transport is not None:
             self.transport.abort()
 
     def fail(self, error: Exception) -> None:
-        """What the server sent cannot be used."""
+        """Called when the server has sent something unusable; closes and reports this error."""
         self._error = error
         self.abort(silent=False)
 
@@ -110,8 +110,8 @@ class ClientLink:
 class SocketLink(ClientLink, asyncio.BufferedProtocol):
     """Protocol bytes straight over TCP or TLS, read into the memory of the wire.
 
-    The first line is kept from the wire, with everything behind it: `greeting` is that line, and
-    whether TLS comes next decides about the rest. Nothing is read until `begin` or TLS.
+    The first line becomes `greeting`. Bytes after it are held back, since TLS may come next, and
+    nothing more is read until `begin` or TLS.
     """
 
     def __init__(self, owner: LinkOwner, wire: ClientWire) -> None:
@@ -122,7 +122,7 @@ class SocketLink(ClientLink, asyncio.BufferedProtocol):
         self.greeting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def get_buffer(self, sizehint: int) -> memoryview[Any]:
-        """Where the transport puts the next bytes."""
+        """The memory for the next bytes of the transport."""
         if self._detached:
             return memoryview(bytearray(max(sizehint, 1)))
         if self._is_greeted:
@@ -131,7 +131,7 @@ class SocketLink(ClientLink, asyncio.BufferedProtocol):
         return memoryview(self._area)
 
     def buffer_updated(self, size: int) -> None:
-        """They are there."""
+        """Called when the transport has put `size` bytes into the buffer."""
         if self._detached or self._error is not None:
             return
         try:
@@ -167,13 +167,13 @@ class SocketLink(ClientLink, asyncio.BufferedProtocol):
         self.greeting.set_result(line)
 
     def take_rest(self) -> bytes:
-        """The bytes that came behind the first line; later ones belong to the wire, or to TLS."""
+        """The bytes that came after the first line; later ones belong to the wire, or to TLS."""
         rest, self._first, self._area = bytes(self._first), bytearray(), bytearray()
         self._is_greeted = True
         return rest
 
     def begin(self) -> None:
-        """Continue without a change to TLS: what came behind the first line is run."""
+        """Continue without a change to TLS, with the bytes that came after the first line."""
         rest = self.take_rest()
         if self.transport is not None:
             self.transport.resume_reading()
@@ -185,7 +185,7 @@ class SocketLink(ClientLink, asyncio.BufferedProtocol):
 
 
 class WebsocketLink(ClientLink, asyncio.Protocol):
-    """Protocol bytes in binary frames behind an HTTP upgrade."""
+    """Protocol bytes in binary frames, after an HTTP upgrade."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class WebsocketLink(ClientLink, asyncio.Protocol):
             self.upgraded.set_exception(
                 self._error or ClientError("the server closed the connection during the upgrade")
             )
-            self.upgraded.exception()  # whoever waits has perhaps given up
+            self.upgraded.exception()  # no warning if the login has given up
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:

@@ -3,8 +3,8 @@
 Owns the order of these steps and their errors. It never decides which server to try next. An
 attempt that fails or is cancelled leaves no open socket.
 
-INFO that comes before TLS may be from anybody between us and the server. Of that INFO only the
-nonce and the support of headers are used, the latter until the server repeats it inside TLS:
+INFO that comes before TLS may have been forged on its way. Only its nonce and its support of
+headers are used, the latter until the server repeats INFO inside TLS:
 
     server   INFO                    in the clear; exactly this line, or the attempt fails
     both     the TLS handshake       the certificate names the host that was dialled
@@ -50,7 +50,7 @@ LINE_SHOWN_BYTES = 120
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What a server says about itself in INFO."""
+    """The fields of a server's INFO."""
 
     server_id: str = ""
     server_name: str = ""
@@ -114,15 +114,15 @@ class LoginAttempt:
         self.is_confirmed = True
 
     def control(self, kind: str, argument: bytes) -> None:
-        """The server sent this line."""
+        """Called for each control line that the server sends."""
         self._controls.put_nowait((kind, argument))
 
     def rest(self) -> list[tuple[str, Any]]:
-        """What came behind the PONG that ended the login."""
+        """The control lines that came after the PONG that ended the login."""
         return [self._controls.get_nowait() for _ in range(self._controls.qsize())]
 
     def lost(self, error: Exception | None) -> None:
-        """The link has ended."""
+        """Called when the link has ended."""
         self._controls.put_nowait((CONTROL_LOST, error))
 
     async def run(self) -> tuple[ClientLink, ServerInfo]:
@@ -288,7 +288,7 @@ class LoginAttempt:
 
 
 def _reason(error: OSError) -> str:
-    """What the operating system says, without numbers where there is a text."""
+    """The operating system's text of an error, without its number; else the name of its type."""
     if error.errno and (error.strerror or "").startswith("Connect call failed"):
         # The text of asyncio leaves out what was wrong.
         return os.strerror(error.errno)

@@ -26,7 +26,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Opening(Coroutine[Any, Any, Opened_co]):
-    """Something that is about to be opened, in one of three ways; each of them uses it up.
+    """The result of a call that opens something, to be used once, in one of three ways:
 
     >>> connection = await tradewind.connect(url)               # to be closed by the program
     >>> async with tradewind.connect(url) as connection: ...    # closed at the end of the block

@@ -18,7 +18,7 @@ cdef class Ready:
 
 
 cdef class MessageInbox:
-    cdef readonly object owner                  # who reads it, see owners.py; None: nobody waits
+    cdef readonly object owner                  # the reader, see connection_owners.py; or None
     cdef readonly int64_t sid
     cdef readonly str subject
     cdef readonly str queue

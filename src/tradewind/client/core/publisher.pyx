@@ -1,8 +1,8 @@
 """Encodes messages: everything that a connection sends goes through one buffer, the outbox.
 
-Owns the outbox, its limits and the encoding of PUB and HPUB. It never touches a transport: the
-owner (`owners.WireOwner`) is told once per turn that there is output to take. A message is encoded
-completely or not at all, so the outbox always holds whole operations.
+Owns the outbox, its limits and the encoding of PUB and HPUB. It never touches a transport: once per
+turn it notifies its owner (`connection_owners.WireOwner`) that there is output to take. A message
+is encoded completely or not at all, so the outbox always holds whole operations.
 """
 
 from cpython.buffer cimport (

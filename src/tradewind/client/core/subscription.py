@@ -85,12 +85,12 @@ class Subscription(InboxOwner):
 
     @property
     def pending_messages_max(self) -> int:
-        """More messages than this are not queued; 0 means no limit."""
+        """The most messages that the queue may hold; 0 means no limit."""
         return self._inbox.pending_messages_max
 
     @property
     def pending_bytes_max(self) -> int:
-        """More bytes than this are not queued; 0 means no limit."""
+        """The most bytes that the queued messages may have in all; 0 means no limit."""
         return self._inbox.pending_bytes_max
 
     @property
@@ -226,7 +226,7 @@ class Subscription(InboxOwner):
         try:
             return await waiter is None
         except asyncio.CancelledError:
-            # Woken and cancelled at the same time: the message is for somebody else.
+            # Woken and cancelled at the same time: another waiter gets the message.
             if waiter.done() and not waiter.cancelled() and self.pending_messages:
                 self._inbox.wake_one()
             raise

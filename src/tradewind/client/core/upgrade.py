@@ -19,7 +19,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class Upgrade:
-    """One of them. `fields` are those of the answer, by their names in lower case."""
+    """One upgrade. `fields` are the headers of the response, by their names in lower case."""
 
     def __init__(self, host: str, path: str, headers: Mapping[str, str]) -> None:
         self._request = (host, path or "/", dict(headers))
@@ -30,7 +30,7 @@ class Upgrade:
         self.fields: dict[str, str] = {}
 
     def request(self) -> bytes:
-        """What asks for it."""
+        """The HTTP request that asks for the upgrade."""
         host, path, headers = self._request
         lines = [
             f"GET {path} HTTP/1.1",
@@ -44,7 +44,7 @@ class Upgrade:
         return "\r\n".join([*lines, "", ""]).encode()
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take bytes of the answer; returns those behind it once it is complete and says yes."""
+        """Take bytes of the response; returns those after it once it has accepted the upgrade."""
         complete = self._response.feed(data)
         if complete is None:
             return None

@@ -212,7 +212,7 @@ class KeyValue:
                     f"{last.revision}: use put or update to change it",
                     last.revision,
                 ) from None
-            if last is None:  # it was there a moment ago: somebody else is at it
+            if last is None:  # it was there a moment ago: another client is changing it
                 raise
         return await self._write(key, value, last.revision, ttl)
 
@@ -303,8 +303,9 @@ class KeyValue:
         return entry_from_direct(self.bucket, key, len(self._prefix), message)
 
     async def _ask_cluster(self, subject: str, body: bytes) -> Msg:
-        """Any replica may answer. One that was killed never will, and while a leader is elected
-        perhaps nobody does: then it is asked again. NoLeaderError when the time is over.
+        """Ask whichever replica answers, and again after a while without an answer: a killed
+        replica never answers, and perhaps none does while a leader is elected. NoLeaderError when
+        the time is over.
         """
         wait = LeaderWait(self._js.api, self.stream)
         seconds = min(self._seconds, RESEND_SECONDS)

@@ -48,7 +48,7 @@ def check_filter(text: str) -> None:
 
 
 def operation_of(headers: Headers) -> Operation:
-    """What a stored message stands for."""
+    """The operation that a stored message stands for, from its headers."""
     reason = headers.get(MARKER_REASON)
     if reason is not None:
         return _REASONS.get(reason, Operation.PURGE)

@@ -108,7 +108,7 @@ class Upload:
                     await asyncio.wait({question.future for _, question in self._unacked})
                 await self._js.manager.streams.purge(self._stream, filter=self._subject)
         except (ClientError, TimeoutError):
-            return  # nobody sees the chunks, and why they were given up is the news
+            return  # no object has these chunks; the caller raises why they were given up
         finally:
             for _, question in self._unacked:
                 connection.replies.forget(question)
@@ -131,7 +131,7 @@ class Upload:
             for _, question in self._unacked:
                 if not question.future.done():
                     question.future.set_exception(DisconnectedError("the connection was lost"))
-                    question.future.exception()  # whoever waits may be cancelled before it looks
+                    question.future.exception()  # no warning if the upload was cancelled
 
     async def _wait_oldest(self) -> None:
         """Wait until the oldest chunk is stored."""
@@ -166,7 +166,7 @@ class Upload:
             self._unacked.popleft()
 
     async def _store_again(self, chunk: bytes) -> bool:
-        """Store one chunk behind the last that is known; False if the server is not there."""
+        """Store one chunk after the last that is known; False if the server is not there."""
         try:
             await self._js.connection.wait_connected()
             while True:
@@ -186,7 +186,7 @@ class Upload:
             return False
 
     async def _check_stream(self) -> None:
-        """Nobody stores the chunks: StreamNotFoundError if that will not change by waiting."""
+        """Called when no stream stores a chunk; StreamNotFoundError if waiting will not help."""
         try:
             await self._js.manager.streams.info(self._stream)
         except (JetStreamUnavailableError, *_LOST):
@@ -234,7 +234,7 @@ async def _chunks(source: ObjectSource, size: int) -> AsyncIterator[bytes]:
 
 
 async def _pieces(source: Any) -> AsyncIterator[bytes]:
-    """What a file or iterator gives, as it comes; what may block runs in a thread."""
+    """The pieces of a file or iterator, as they come; reads that may block run in a thread."""
     if isinstance(source, PathLike):
         file = await asyncio.to_thread(open, source, "rb")
         try:

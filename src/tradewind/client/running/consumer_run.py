@@ -1,4 +1,4 @@
-"""A run: a handler is called for each message of a consumer, until it is told to stop.
+"""A run: calls a handler for each message of a consumer, until it is stopped.
 
 Owns which messages are held, which of them are being handled, and how each one ends.
 
@@ -6,10 +6,10 @@ Owns which messages are held, which of them are being handled, and how each one 
                          |        ^
                          +-> KeyOrder (only with order_by)
 
-Invariants. A message is in `_held` from its arrival until it is settled, and while it is there the
-server is told that work goes on. At most `window` messages are requested or held. At most
-`concurrency` handlers run, including threads that were given up. A key has at most one message that
-is neither settled nor waiting, also while that message waits for its retry.
+Invariants. A message is in `_held` from its arrival until it is settled, and during that time the
+run reports to the server that work goes on. At most `window` messages are requested or held. At
+most `concurrency` handlers run, including threads that were given up. At most one message of a key
+has its turn, also while it waits for its retry; the others of that key wait in `KeyOrder`.
 
 Everything here happens in one event loop; only plain handlers run in threads.
 """
@@ -79,7 +79,7 @@ class MessageWindow(Protocol):
         """Ask for nothing more, and give back what was not taken."""
 
     async def settle(self) -> None:
-        """Wait until everything that was sent has reached the server, or nobody can tell."""
+        """Wait until acknowledgements have reached the server, if it is there."""
 
 
 class HandledConsumer(Protocol):
@@ -123,7 +123,7 @@ class ConsumerRun:
     """A handler and the messages it is called for. Made by `consumer.runner`.
 
     >>> runner = consumer.runner(handle, concurrency=8)
-    >>> await runner.run()          # until somebody calls runner.stop()
+    >>> await runner.run()          # until runner.stop() is called
     """
 
     stats: RunStats
@@ -213,7 +213,7 @@ class ConsumerRun:
                 raise error
 
     async def _wait_for_stop(self, tasks: set[asyncio.Task[None]]) -> None:
-        """Until somebody calls `stop`, or the messages end, with or without an error."""
+        """Wait until `stop` is called, or the messages end, with or without an error."""
         stopped = asyncio.create_task(self._stop_changed.wait())
         try:
             await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -382,7 +382,7 @@ class ConsumerRun:
             )
         call = functools.partial(contextvars.copy_context().run, self._plan.handler, *arguments)
         thread = asyncio.get_running_loop().run_in_executor(self._threads, call)
-        thread.add_done_callback(_forget_result)  # if nobody waits for it any more
+        thread.add_done_callback(_forget_result)  # in case it was given up
         return thread
 
     async def _wait_for_thread(self, thread: asyncio.Future[Any]) -> None:
@@ -484,7 +484,7 @@ class ConsumerRun:
 
 
 class HandlerCancelled(ClientError):  # noqa: N818 - it names what happened
-    """Something that a handler awaited was cancelled by somebody else."""
+    """An operation that a handler awaited was cancelled, but not the handler itself."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"the handler was cancelled from inside: {error!r}")

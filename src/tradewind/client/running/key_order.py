@@ -1,6 +1,6 @@
 """Order per key: one message of a key at a time, in the order of the stream.
 
-Owns the key of a message and who waits behind whom. It knows no handler and no time.
+Owns how a key is found, and the messages of each key that wait. It knows no handler and no time.
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ def _token(subject: str, index: int) -> str:
 
 
 class KeyOrder(Generic[Waiter]):
-    """Who may start. A key is in `_waiting` as long as a message of it is being handled."""
+    """Decides which messages may start. A key is in `_waiting` while one of its messages has its
+    turn, with the other messages of the key that have arrived.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, list[tuple[int, int, Waiter]]] = {}
         self._arrivals = 0
 
     def enter(self, key: Hashable, sequence: int, waiter: Waiter) -> bool:
-        """Whether it may start now; else `leave` of the one before gives it."""
+        """Whether a message may start now; if not, a later `leave` returns it."""
         queue = self._waiting.get(key)
         if queue is None:
             self._waiting[key] = []
@@ -60,7 +62,7 @@ class KeyOrder(Generic[Waiter]):
         return False
 
     def leave(self, key: Hashable) -> Waiter | None:
-        """The message of the key that was handled is settled: the next one, which may start now."""
+        """Called when the message that had its turn is settled; returns the next that may start."""
         queue = self._waiting[key]
         if queue:
             return heappop(queue)[2]

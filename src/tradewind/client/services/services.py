@@ -65,17 +65,17 @@ class Request:
 
     @property
     def subject(self) -> str:
-        """The subject that it was sent to."""
+        """The subject that the request was sent to."""
         return self.message.subject
 
     @property
     def data(self) -> bytes:
-        """Its payload."""
+        """The payload of the request."""
         return self.message.data
 
     @property
     def headers(self) -> Headers:
-        """Its headers, empty if there are none."""
+        """The headers of the request; empty if it has none."""
         return self.message.headers
 
     @property
@@ -168,7 +168,7 @@ class Endpoint:
             self._fail(request, error.code, error.description)
         except Exception as error:
             _log.exception("the handler of endpoint %r failed", self.info.name)
-            # The text may hold what is nobody else's business, and statistics are for everybody.
+            # The text may be confidential, and all clients can read the statistics.
             text = f"{type(error).__name__}: {error}" if self._shows_errors else INTERNAL_TEXT
             self._fail(request, INTERNAL_ERROR, text)
         finally:

@@ -10,7 +10,7 @@ cdef class PendingAck:
     cdef readonly str subject
     cdef readonly double deadline       # in the loop's time
     cdef readonly bint has_id           # may be sent again, because the stream stores it once
-    cdef public int attempts            # how often it was sent because nobody listened
+    cdef public int attempts            # how often it was answered by "no responders"
     cdef public bint is_claimed         # a caller waits for it, so a failure is reported there
     cdef readonly uint64_t token
     cdef bytes _payload
@@ -30,7 +30,7 @@ cdef class AckInbox(MessageInbox):
     cdef uint64_t _tokens               # the highest token assigned so far
     cdef bytes _base                    # the reply subject without its token
     cdef readonly size_t unacknowledged_bytes
-    cdef bint _is_watched               # the owner is told of each acknowledgement
+    cdef bint _is_watched               # whether to notify the owner of each acknowledgement
 
     cdef int _encode_again(self, PendingAck pending) except -1
     cdef PendingAck _take_pending(self, uint64_t token)

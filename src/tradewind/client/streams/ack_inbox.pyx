@@ -122,7 +122,7 @@ cdef class AckInbox(MessageInbox):
         return list(self._pending.values())
 
     def watch(self, bint is_watched):
-        """Set whether the owner is told of each acknowledgement."""
+        """Set whether to notify the owner of each acknowledgement."""
         self._is_watched = is_watched
 
     def send(self, str subject not None, bytes payload not None, bytes block, double deadline,

@@ -46,7 +46,7 @@ Item = TypeVar("Item")
 Page = TypeVar("Page", bound=Paged)
 # Between attempts while a cluster elects a leader.
 LEADER_WAIT = 0.25
-# A leader that is killed takes unanswered requests with it, and nobody says so.
+# Requests that a killed leader has not answered are lost without an error.
 RESEND_SECONDS = 3.0
 # Requests that change nothing, so that they may be repeated.
 READS = frozenset(each.name for each in ENDPOINTS if each.is_read)
@@ -207,7 +207,7 @@ class ApiRequests:
 
 
 class LeaderWait:
-    """Patience with a stream of a cluster that nobody answers for: a leader may be elected soon."""
+    """Waits between attempts on a stream without a leader, since one may be elected soon."""
 
     def __init__(self, api: ApiRequests, stream: str) -> None:
         self._stream = stream

@@ -14,14 +14,14 @@ from tradewind.durations import SECOND_NS
 
 
 class BucketStatus(Struct, frozen=True):
-    """A bucket as it is now; `info` is all about its stream. Times are in seconds."""
+    """A bucket as it is now; `info` is that of its stream. Times are in seconds."""
 
     stream_prefix: ClassVar[str]
     info: StreamInfo
 
     @property
     def bucket(self) -> str:
-        """Its name."""
+        """The name of the bucket."""
         return self.info.config.name.removeprefix(self.stream_prefix)
 
     @property

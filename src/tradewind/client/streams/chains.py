@@ -1,7 +1,7 @@
 """Hash chains of streams: heads, proofs, entries, verification. Needs a tradewind-server.
 
-Owns the calls of that part of the API. What they mean is in `tradewind.chain`, how a stream is
-verified in `chain_verifying`.
+Owns the calls of that part of the API. `tradewind.chain` defines what their answers mean, and
+`chain_verifying` verifies a stream.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Chains:
     async def inclusion_proof(
         self, stream: str, *, seq: int = 0, index: int | None = None, size: int = 0
     ) -> ChainProof:
-        """That the entry of a message (or an entry by its index) is in the tree of `size` entries,
-        that of the last checkpoint unless it is given. The client checks the proof.
+        """A proof that the entry of a message, or the entry at an index, is in the tree of `size`
+        entries (0: of the last checkpoint). The client has checked the proof.
         """
         if (seq == 0) == (index is None):
             raise OptionsError("inclusion_proof: specify seq or index")
@@ -94,7 +94,7 @@ class Chains:
         return make_proof(message, index, hash_of(before, "before"), path, head)
 
     async def consistency_proof(self, stream: str, first_size: int, size: int = 0) -> ChainProof:
-        """That the tree of `size` entries (0: of the last checkpoint) begins with that of
+        """A proof that the tree of `size` entries (0: of the last checkpoint) begins with that of
         `first_size`; `merkle.is_consistent` checks it against the roots of two checkpoints.
         """
         if first_size < 1:

@@ -236,7 +236,7 @@ class ConsumerAccess:
         filters = [filter_subjects] if isinstance(filter_subjects, str) else list(filter_subjects)
         policy = choice_of("deliver_policy", deliver_policy, DeliverPolicy)
         if policy is DeliverPolicy.LAST_PER_SUBJECT and not filters:
-            filters = [">"]  # the server wants to be told
+            filters = [">"]  # the server requires a filter
         if start_sequence:
             policy = DeliverPolicy.BY_START_SEQUENCE
         elif start_time is not None:

@@ -60,7 +60,7 @@ class StoredDeadLetter:
 
     @property
     def origin_stream(self) -> str:
-        """Where it came from."""
+        """The stream that the message came from."""
         return self._said("Stream")
 
     @property
@@ -80,7 +80,7 @@ class StoredDeadLetter:
 
     @property
     def reason(self) -> str:
-        """Why it was given up: "max_deliver" or "term"."""
+        """Why the message was given up: "max_deliver" or "term"."""
         return self._said("Reason")
 
     @property
@@ -90,20 +90,20 @@ class StoredDeadLetter:
 
     @property
     def deliveries(self) -> int:
-        """How often it was delivered."""
+        """How often the message was delivered."""
         return _number(self._said("Deliveries"))
 
     @property
     def attempts(self) -> list[str]:
-        """When it was delivered, as RFC 3339, as far as the server knew; it forgets these times
-        when it starts again.
+        """The times of deliveries, as RFC 3339, as far as the server knew them: it forgets these
+        times when it restarts.
         """
         return [time for time in self._said("Attempts").split(",") if time]
 
     @property
     def clients(self) -> list[str]:
-        """Which connection each of the `attempts` went to, as `id/name`; "?" where the server did
-        not know it.
+        """The connection that each of the `attempts` went to, as `id/name`; "?" where the server
+        did not know it.
         """
         return [client for client in self._said("Clients").split(",") if client]
 
@@ -131,8 +131,8 @@ _Read: TypeAlias = "AsyncGenerator[StoredDeadLetter, None]"
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are wanted: where they come from, why, and what their subject was, which
-    may be a pattern. Empty fields match everything.
+    """A selection of dead letters by their original stream and consumer, the reason, and the
+    original subject, which may be a pattern. Empty fields match everything.
     """
 
     origin: str = ""
@@ -380,8 +380,8 @@ class DeadLetters:
         rate: float = 0.0,
         limit: int = 0,
     ) -> AsyncIterator[StoredDeadLetter]:
-        """`redrive_all` step by step: yields each that was sent back. One that somebody else has
-        sent back or removed in the meantime is passed over.
+        """Do what `redrive_all` does step by step: yields each dead letter after sending it back.
+        A letter that was sent back or removed elsewhere in the meantime is passed over.
         """
         if limit < 0 or (rate != 0 and not RATE_MIN <= rate < math.inf):
             raise OptionsError(f"limit: 0 or more; rate: 0 for no limit, or {RATE_MIN} or more")
@@ -415,8 +415,8 @@ class DeadLetters:
         data: Payload | None = None,
         headers: HeaderInput | None = None,
     ) -> StoredDeadLetter:
-        """Have another payload, or other headers of its publisher, in the place of a dead letter;
-        gives the new one, which has another sequence.
+        """Replace the payload of a dead letter, or the headers of its publisher; returns the new
+        dead letter, which has another sequence.
         """
         if isinstance(headers, bytes):
             raise OptionsError("headers: must be a mapping, not an encoded block")
@@ -432,12 +432,12 @@ class DeadLetters:
         return await self.get(answer.publishes[0].stream, answer.publishes[0].seq)
 
     async def remove(self, letter: StoredDeadLetter) -> None:
-        """Forget one of them for good."""
+        """Remove a dead letter for good."""
         await self._js.manager.streams.delete_message(letter.stream, letter.seq)
 
 
 def _number(text: str) -> int:
-    """A number of a header; 0 if it is none, as whoever may publish there can write anything."""
+    """The number in a header; 0 if it is not a number, as publishers can write anything there."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 0
 
 

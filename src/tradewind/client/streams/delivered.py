@@ -162,7 +162,7 @@ class DeliveredMessages(Subscription, PullOwner):
                 is_asked = connection._stop_delivery(self._inbox)
                 self._inbox.end()
                 if is_asked:
-                    # The answer comes behind what was still on its way.
+                    # The answer comes after what was still on its way.
                     await connection.flush(STOP_SECONDS_MAX)
         except ClientError:
             pass  # what the server has sent meanwhile comes again after the ack wait
@@ -173,7 +173,7 @@ class DeliveredMessages(Subscription, PullOwner):
             await self.unsubscribe()
 
     def give_back(self, messages: Sequence[Msg]) -> None:
-        """Let the consumer deliver messages again, now and to whoever asks first."""
+        """Let the consumer deliver messages again at once, to any client that requests them."""
         if self._source.wants_acks and not self._connection.is_closed:
             for message in reversed(messages):
                 if not message.status and not message.is_settled:
@@ -209,7 +209,7 @@ class DeliveredMessages(Subscription, PullOwner):
         self._set_timer("beat", seconds, lambda: self._beat(seconds))
 
     def _beat(self, seconds: float) -> None:
-        """A heartbeat interval has passed."""
+        """Called when a heartbeat interval has passed."""
         self._start_beat(seconds)
         arrivals = self._inbox.arrivals
         if self._is_idle() or arrivals != self._seen or not self._connection.is_connected:
@@ -227,11 +227,11 @@ class DeliveredMessages(Subscription, PullOwner):
         return False
 
     def _on_heartbeats_missed(self) -> None:
-        """The server has been silent for too long."""
+        """Called when the server has been silent for too long."""
         raise AssertionError("a kind of messages knows what to do")
 
     def _on_link(self) -> None:
-        """The connection was lost, or is back."""
+        """Called when the connection was lost, or is back."""
         raise AssertionError("a kind of messages knows what to do")
 
     # ------------------------------------------------------------------ life
@@ -250,7 +250,7 @@ class DeliveredMessages(Subscription, PullOwner):
             self._start(result)
 
     def _fail(self, error: Exception) -> None:
-        """Nothing more can come: readers are told when they have read everything."""
+        """Called when no more messages can come; readers get the error after the last message."""
         if self.is_ended:
             return
         if self._callback is not None:
@@ -259,7 +259,7 @@ class DeliveredMessages(Subscription, PullOwner):
         self._close(error)
 
     async def _look_for_consumer(self) -> bool:
-        """Whether it is still there; false if nobody can say. If it is gone, this is the end."""
+        """Whether the consumer is known to exist. If it is gone, the messages end with an error."""
         try:
             await self._source.info()
         except ClusterNotAvailableError:
@@ -273,7 +273,7 @@ class DeliveredMessages(Subscription, PullOwner):
         return True
 
     def _finish(self) -> None:
-        """Everything has arrived; the queue can still be read."""
+        """End without an error; messages in the queue can still be read."""
         self._connection._unsubscribe(self._inbox)
         self._close(None)
 
@@ -282,7 +282,7 @@ class DeliveredMessages(Subscription, PullOwner):
         super()._close(error)
 
     def _release(self) -> None:
-        """Nothing more is asked for: stop timers and tasks."""
+        """Ask for nothing more: stop timers and tasks."""
         self._inbox.set_refill(-1, 0)
         self._connection._link_watchers.discard(self._on_link)
         for name in list(self._timers):

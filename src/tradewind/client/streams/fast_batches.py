@@ -37,7 +37,7 @@ _START, _APPEND, _COMMIT, _END = range(4)
 
 
 class _Notice(msgspec.Struct):
-    """What the server says on the way."""
+    """A notice of the server during a batch: an acknowledgement, a gap or an error."""
 
     type: str = ""
     seq: int = 0
@@ -164,7 +164,7 @@ class FastBatch:
     # ---------------------------------------------------------------- from the server
 
     def _received(self, message: Msg) -> None:
-        """An answer of the server."""
+        """Called for each answer of the server."""
         try:
             self._take(message)
         except ClientError as error:
@@ -173,7 +173,7 @@ class FastBatch:
 
     def _take(self, message: Msg) -> None:
         if self._ack is not None:
-            return  # what was sent behind the end is unknown there
+            return  # the server does not know what was sent after the end
         if message.status == NO_RESPONDERS:
             raise JetStreamUnavailableError(
                 f"no stream stores subject {self._subject!r}: create one with streams.add"

@@ -96,21 +96,21 @@ class PublishWindow(AckOwner):
         )
 
     async def wait_for_room(self) -> None:
-        """Wait until there is room, behind those who have waited longer."""
+        """Wait until there is room; callers that have waited longer come first."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._line.append(waiter)
         self._watch_if_needed()
         try:
             while True:
                 while self._line[0] is not waiter or not self._has_free_place:
-                    if waiter.done():  # woken, but somebody else was faster
+                    if waiter.done():  # woken, but another caller was faster
                         fresh: asyncio.Future[None] = self._loop.create_future()
                         self._line[self._line.index(waiter)] = fresh
                         waiter = fresh
                     await waiter
                 if not self._connection.is_crowded:
                     break
-                # Still in the line: those behind would find the same room, and fill it twice.
+                # Still in the line: the next callers would find the same room, and fill it twice.
                 await self._connection.wait_for_room()
         finally:
             self._line.remove(waiter)
@@ -131,7 +131,7 @@ class PublishWindow(AckOwner):
                 self._watch_if_needed()
 
     def take_failures(self) -> PublishError | None:
-        """What failed since the last call and was told to nobody."""
+        """The failures since the last call that were reported to no caller; None if none."""
         failures, count = self._failures, self._failures_count
         self._failures, self._failures_count = [], 0
         if not count:
@@ -142,13 +142,13 @@ class PublishWindow(AckOwner):
         )
 
     def fail_all(self, error: Exception, subject: str | None = None) -> None:
-        """The connection is closed, or the server refuses a subject."""
+        """Called when the connection is closed, or the server refuses a subject."""
         for pending in self._inbox.waiting():
             if subject is None or pending.subject == subject:
                 self._give_up(pending, error)
 
     def close(self, error: Exception) -> None:
-        """The connection is closed for good."""
+        """Called when the connection is closed for good."""
         self.fail_all(error)
         self._connection._link_watchers.discard(self._on_link)
         if self._timer is not None:
@@ -165,7 +165,7 @@ class PublishWindow(AckOwner):
     # ------------------------------------------------------------------ what is called back
 
     def _on_acknowledged(self) -> None:
-        """The outcome of a message is known, and somebody waits for that."""
+        """Called when the outcome of a message is known, while callers wait for outcomes."""
         self._wake_next()
         if not self.unacknowledged:
             for waiter in self._idle_waiters:
@@ -173,7 +173,7 @@ class PublishWindow(AckOwner):
                     waiter.set_result(None)
 
     def _on_failed(self, pending: PendingAck) -> None:
-        """A message was refused."""
+        """Called when a message was refused."""
         error = pending.error
         if pending.is_claimed or error is None:
             return
@@ -182,7 +182,7 @@ class PublishWindow(AckOwner):
             self._failures.append((pending.subject, error))
 
     def _on_refused(self, pending: PendingAck, message: Msg) -> None:
-        """An answer without a body: nobody listens, or the server says why not."""
+        """Called for an answer without a body, whose status says why the message is not stored."""
         if message.status != NO_RESPONDERS:
             text = f"publish to {pending.subject!r}: {message.status} {message.description}"
             self._give_up(pending, JetStreamUnavailableError(text))

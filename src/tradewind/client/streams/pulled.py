@@ -34,7 +34,7 @@ from tradewind.status_codes import (
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg
 
-# What a request asks for unless it is told otherwise.
+# The defaults of a request.
 EXPIRES = 30.0
 MESSAGES_MAX = 500
 EXPIRED = (NOT_FOUND, REQUEST_TIMEOUT)
@@ -51,7 +51,7 @@ _FINAL = ("consumer is push based", "exceeded maxrequest", "consumer deleted")
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    """What every pull request of a consumption says. Times are in seconds."""
+    """The settings of each pull request of a consumption. Times are in seconds."""
 
     expires: float
     idle_heartbeat: float
@@ -159,12 +159,12 @@ class PulledMessages(DeliveredMessages):
         )
 
     def _on_ended_request(self, code: int, description: str) -> None:
-        """The server ended a request before its time."""
+        """Called when the server ended a request before its time."""
         self._tell(ServerNotice(code, description))
         self._retry_later(RETRY_WAIT)
 
     async def _find_out(self) -> None:
-        """Nobody takes requests: is the consumer gone, or only its server?"""
+        """Called when requests have no responder: is the consumer gone, or only its server?"""
         is_there = await self._look_for_consumer()
         if not self.is_ended:
             self._retry_later(RETRY_WAIT if is_there else RETRY_WAIT_MAX)
@@ -172,7 +172,7 @@ class PulledMessages(DeliveredMessages):
     # ------------------------------------------------------------------ life
 
     def _on_link(self) -> None:
-        """The connection was lost, or is back."""
+        """Called when the connection was lost, or is back."""
         if self._connection.is_connected and not self.is_ended:
             self._inbox.returned(self._inbox.wanted_messages, self._inbox.wanted_bytes)
             self._tell(Resumed())

@@ -77,14 +77,14 @@ class PushedMessages(DeliveredMessages):
             self._refill()
 
     def _refill(self) -> None:
-        """The reader has caught up: let the server continue."""
+        """Called when the reader has caught up: let the server continue."""
         self._inbox.set_refill(-1, 0)
         reply, self._flow_reply = self._flow_reply, ""
         if reply and self._connection.is_connected:
             self._connection.publish(reply)
 
     def _on_heartbeats_missed(self) -> None:
-        # If nobody can say, the next heartbeat that is missed asks again.
+        # If there is no answer, the next missed heartbeat asks again.
         self._start(self._look_for_consumer())
 
     def _on_link(self) -> None:
@@ -133,6 +133,6 @@ async def create_push(
     )
     config = make_config(base, settings)
     info = await Consumers(api).add(stream, config)
-    # Nothing is sent before somebody listens, so there is nothing to miss in between.
+    # The server sends nothing before there is a subscriber, so nothing is missed in between.
     source = DeliverySource.of(api, info)
     return PushedMessages(source, info, callback, on_status, is_temporary=not config.durable_name)

@@ -14,7 +14,7 @@ ctypedef struct KeptRow:
     double deadline                     # in the loop's time
     uint32_t size
     uint8_t is_done                  # its outcome is known
-    uint8_t attempts                    # how often nobody listened
+    uint8_t attempts                    # how often it was answered by "no responders"
 
 
 cdef class RowInbox(MessageInbox):
@@ -29,7 +29,7 @@ cdef class RowInbox(MessageInbox):
     cdef Buffer _kept                   # the operations
     cdef uint64_t _kept_place           # of its first byte
     cdef readonly uint64_t unacknowledged
-    cdef uint64_t _wake_at              # tell the owner once no more than this many wait
+    cdef uint64_t _wake_at              # notify the owner once no more than this many wait
     cdef bint _wakes
 
     cdef int send(self, const char* subject, Py_ssize_t subject_size, const char* header,

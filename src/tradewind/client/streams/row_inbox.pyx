@@ -103,7 +103,7 @@ cdef class RowInbox(MessageInbox):
         return row.deadline
 
     def count_refusal(self, uint64_t token):
-        """Count that nobody listened to a waiting row, and return how often that happened."""
+        """Count a "no responders" answer to a waiting row, and return how many it had so far."""
         cdef KeptRow* row = self._waiting(token)
         if row == NULL:
             raise KeyError(token)

@@ -103,7 +103,7 @@ class RowWindow(RowOwner):
         await self._waiter
 
     def take_failures(self) -> PublishError | None:
-        """What failed since the last call."""
+        """The failures since the last call; None if there are none."""
         failures, count = self._failures, self._failures_count
         self._failures, self._failures_count = [], 0
         if not count:
@@ -114,13 +114,13 @@ class RowWindow(RowOwner):
         )
 
     def fail_all(self, error: Exception, subject: str | None = None) -> None:
-        """The connection is closed, or the server refuses a subject."""
+        """Called when the connection is closed, or the server refuses a subject."""
         for token in self._tokens():
             if subject is None or self.inbox.subject_of(token) == subject:
                 self._on_failed(token, error)
 
     def close(self, error: Exception) -> None:
-        """The connection is closed for good."""
+        """Called when the connection is closed for good."""
         self.fail_all(error)
         self._connection._link_watchers.discard(self._on_link)
         for timer in (self._timer, *self._retries.values()):
@@ -137,7 +137,7 @@ class RowWindow(RowOwner):
         self._wake()
 
     def _on_failed(self, token: int, error: Exception) -> None:
-        """A row was not stored, or nobody knows."""
+        """Called when a row was not stored, or it is unknown whether it was."""
         subject = self.inbox.subject_of(token)
         self._failures_count += 1
         if len(self._failures) < FAILURES_MAX:
@@ -146,7 +146,7 @@ class RowWindow(RowOwner):
         self._wake()
 
     def _on_refused(self, token: int, message: Msg) -> None:
-        """An answer without a body: nobody listens, or the server says why not."""
+        """Called for an answer without a body, whose status says why the row is not stored."""
         subject = self.inbox.subject_of(token)
         if message.status != NO_RESPONDERS:
             text = f"publish to {subject!r}: {message.status} {message.description}"
@@ -158,7 +158,7 @@ class RowWindow(RowOwner):
             self._on_failed(token, JetStreamUnavailableError(f"{text} the account"))
 
     def _on_link(self) -> None:
-        """The connection was lost, or is back."""
+        """Called when the connection was lost, or is back."""
         if self._resending is not None:
             self._resending.cancel()
             self._resending = None

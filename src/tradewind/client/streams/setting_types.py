@@ -42,7 +42,7 @@ Priority = PriorityPolicy | Literal["none", "overflow", "pinned_client", "priori
 
 
 class PlacementSettings(TypedDict, total=False):
-    """Which servers of a cluster should hold a stream."""
+    """The servers of a cluster that should hold a stream."""
 
     cluster: str
     tags: Sequence[str]

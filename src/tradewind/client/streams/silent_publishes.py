@@ -1,7 +1,7 @@
 """Publishes that a cluster neither stores nor refuses, as while it elects a leader.
 
-Owns which of them waited at the last look already: those are sent again, so each is after
-RESEND_SECONDS to twice that. Only what has an id may be given here, since a stream stores it once.
+Owns which publishes waited at the last look already. They are sent again, so each is sent again
+after RESEND_SECONDS to twice that. All of them must have ids, so that a stream stores each once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class SilentPublishes(Generic[_Key]):
-    """Of one window. A key stands for a publish, and no two publishes have the same."""
+    """The silent publishes of one window. A key stands for one publish, and is never reused."""
 
     def __init__(self) -> None:
         self._seen: set[_Key] = set()
@@ -23,8 +23,8 @@ class SilentPublishes(Generic[_Key]):
     def look(
         self, now: float, waiting: Iterable[_Key], send_again: Callable[[_Key], None] | None
     ) -> float | None:
-        """Send again what waits as it did at the last look, in the order of `waiting`; None sends
-        nothing this time. When to look next, None: never.
+        """Send again what waited at the last look too, in the order of `waiting`; with
+        `send_again=None` nothing is sent this time. Returns when to look next; None: never.
         """
         found = list(waiting)
         if send_again is not None:

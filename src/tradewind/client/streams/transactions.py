@@ -111,24 +111,24 @@ class Transaction:
         self._acks.append(reply)
 
     def delete(self, stream: str, seq: int) -> None:
-        """Have a message of a stream deleted."""
+        """Delete a message of a stream."""
         self._check_open()
         if len(self._deletes) == DELETES_MAX:
             raise OptionsError(f"transaction: at most {DELETES_MAX} deletes")
         self._deletes.append({"stream": stream, "seq": seq})
 
     def revive(self, stream: str, consumer: str, seq: int) -> None:
-        """Have a consumer deliver a message again that it is done with, and nobody else."""
+        """Have a consumer, and no other, deliver a message again that it is done with."""
         self._check_open()
         if len(self._revivals) == REVIVALS_MAX:
             raise OptionsError(f"transaction: at most {REVIVALS_MAX} revivals")
         self._revivals.append({"stream": stream, "consumer": consumer, "seq": seq})
 
     async def commit(self) -> CommitResponse:
-        """Have all of it happen; JetStreamApiError names the member that was refused.
+        """Commit all members or none; JetStreamApiError names the member that was refused.
 
-        If no answer comes, nobody knows: a message that is delivered again was not acknowledged, so
-        nothing has happened; if none is, all has.
+        If no answer comes, the outcome is unknown. A message of `ack` that is delivered again shows
+        that nothing was committed; if none is, everything was.
         """
         self._check_open()
         self._is_closed = True

@@ -99,7 +99,7 @@ async def consumer_knowledge(
     stream_messages: int | None,
     clients: Sequence[str] | None = None,
 ) -> Knowledge:
-    """What beside the info is needed for the reason; asked only where it matters."""
+    """The facts that the reason depends on; the server is asked only for those that matter."""
     oldest, matches = None, None
     # The sentence is still right without what cannot be asked.
     with suppress(TradewindError):
@@ -131,7 +131,7 @@ async def _target_problem(manager: JetStreamManager, stream: str) -> str:
 
 
 async def _next(manager: JetStreamManager, info: ConsumerInfo, start: int) -> StoredMsg | None:
-    """The first message at or behind a sequence that the consumer wants."""
+    """The first message from sequence `start` on that passes the consumer's filters."""
     found: list[StoredMsg] = []
     for pattern in filter_subjects(info)[:FILTERS_ASKED]:
         with suppress(NoMessageFoundError):
@@ -161,7 +161,7 @@ async def _matches(manager: JetStreamManager, info: ConsumerInfo) -> bool | None
 async def stream_knowledge(
     manager: JetStreamManager, info: StreamInfo, stored_rate: float | None = None, subject: str = ""
 ) -> StreamKnowledge:
-    """The same of a stream."""
+    """The facts that the reason for the state of a stream depends on."""
     config = info.config
     consumers: list[ConsumerInfo] = []
     account: AccountInfo | None = None

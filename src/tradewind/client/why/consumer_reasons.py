@@ -21,7 +21,7 @@ from tradewind.client.why.reasons import Reason, command
 from tradewind.client.why.texts import count, many, size, span, span_ns, time_text
 
 BITS_PER_BYTE: Final = 8
-# Messages per second below which nobody would call it moving.
+# Messages per second below which a consumer does not count as moving.
 RATE_MIN: Final = 0.001
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -36,9 +36,10 @@ class Oldest:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What is known beside the info: how fast it moved lately, whether the filter matches.
+    """The facts about a consumer that its reason depends on.
 
-    `clients` are those to which a push consumer sends; servers do not tell who pulls.
+    The rates are recent, in messages per second. `clients` are those to which a push consumer
+    sends; servers do not say which clients pull.
     """
 
     info: ConsumerInfo
@@ -155,8 +156,9 @@ def _oldest(known: Knowledge) -> str:
 
 
 def _attempts(info: ConsumerInfo, oldest: Oldest) -> str:
-    """How often the oldest was delivered. Servers count deliveries of all messages together, so it
-    is known exactly only if none was redelivered, or nothing behind this one was delivered.
+    """How often the oldest message was delivered, as text. Servers count the deliveries of all
+    messages together, so the number is exact only if no message was redelivered, or no later
+    message was delivered.
     """
     if not info.num_redelivered:
         return "once"
@@ -282,7 +284,7 @@ def _command(known: Knowledge, word: str, *more: str | int) -> str:
 
 
 def filter_subjects(info: ConsumerInfo) -> list[str]:
-    """What a consumer wants; everything if it does not say."""
+    """The subjects that a consumer filters; `>` if it has no filter."""
     config = info.config
     return [config.filter_subject] if config.filter_subject else config.filter_subjects or [">"]
 

@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# What nobody is told to type: messages or settings would be lost.
+# Words that no advised command may have: messages or settings would be lost.
 DESTRUCTIVE: Final = frozenset(("purge", "truncate", "rm", "rmm", "del", "delete", "remove"))
 Mood = Literal["good", "idle", "waiting", "stuck"]
 
@@ -18,9 +18,9 @@ Mood = Literal["good", "idle", "waiting", "stuck"]
 class Reason:
     """One sentence, how bad it is, what to do, and the command that does it if there is one.
 
-    `stuck`: nothing moves until somebody does something; `waiting`: it may be as it should be;
-    `idle`: there is nothing to do; `good`: all is well. No command destroys anything, and there is
-    none if all is well.
+    `stuck`: nothing moves until it is repaired; `waiting`: this may be as it should be; `idle`:
+    there is nothing to do; `good`: all is well. No command destroys anything, and there is none if
+    all is well.
     """
 
     mood: Mood

@@ -31,10 +31,11 @@ NUMBER_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class StreamKnowledge:
-    """What is known of a stream. `subject` is the one that somebody publishes to, if that is asked.
+    """The facts about a stream that its reason depends on.
 
-    `stored_by` are the streams that store that subject, `subject_messages` how many this one has of
-    it. `consumers` are those that were asked for, which may not be all (`consumers_total`).
+    `subject` is the one whose messages should be stored here, or empty. `stored_by` are the streams
+    that store that subject, and `subject_messages` is how many messages of it this stream has.
+    `consumers` may not be all of them (`consumers_total`).
     """
 
     info: StreamInfo
@@ -84,7 +85,7 @@ def _sealed(known: StreamKnowledge) -> Reason | None:
 
 
 def _uncovered(known: StreamKnowledge) -> Reason | None:
-    """Somebody publishes to a subject that the stream does not store."""
+    """The reason if the stream does not store the subject that was asked about."""
     config, subject = known.info.config, known.subject
     if not subject or any(is_subset(subject, wide) for wide in config.subjects):
         return None
