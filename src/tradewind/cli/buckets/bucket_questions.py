@@ -21,9 +21,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 def bucket_dialog(
     command: str, bucket: str, settings: dict[str, Any], *, ask_for_all: bool
 ) -> Dialog:
-    """The questions that flags and name have not answered; none if the name is given.
+    """The dialog with the questions that flags and name leave open.
 
-    CommandError if the name is missing and nobody can be asked.
+    There are none if the name is given, unless `ask_for_all`. CommandError if the name is missing
+    and the input is not a terminal.
     """
     questions = _questions(command)
     given: dict[str, Any] = {**settings}

@@ -1,8 +1,8 @@
-"""Questions that belong together: the dialog behind `add` without a name, and `--ask`.
+"""Questions that belong together: the dialog of `add` without a name, and of `--ask`.
 
-Owns the order of the questions and their answers, which survive a refusal: the question that the
-server refused is asked again, with the earlier answers as defaults. It never knows what is made of
-the answers.
+Owns the order of the questions and their answers, which survive a refusal: a question whose answer
+the server refused is asked again, with the earlier answers as defaults. The use of the answers is
+left to the caller.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Dialog:
         self._answers: dict[str, Any] = {}
 
     def check(self) -> None:
-        """CommandError that names a flag if there is a question and nobody who can answer it."""
+        """Raise CommandError, which names a flag, if a question is open and cannot be asked."""
         for question in filter(self._is_open, self._questions):
             check_terminal(question.text, question.flag)
 
@@ -109,7 +109,7 @@ class Dialog:
         return dict(self._answers)
 
     def until_accepted(self, make: Callable[[dict[str, Any]], Made]) -> Made:
-        """What is made of the answers, as soon as the server accepts them."""
+        """Ask and call `make` with the answers until the server accepts them; its result."""
         from tradewind.client.api_errors import JetStreamApiError
         from tradewind.client.errors import BucketExistsError, OptionsError
 

@@ -34,7 +34,7 @@ UNIT_HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa
 
 
 class ServerAnswers(msgspec.Struct):
-    """What the questions are about. None: not answered yet."""
+    """The answers to the questions. None: not answered yet."""
 
     name: str | None = None
     host: str | None = None

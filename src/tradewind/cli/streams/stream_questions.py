@@ -1,7 +1,7 @@
 """The questions of `tradewind stream add`.
 
-Owns their texts, defaults and checks; the names and defaults are those of nats. What the server
-knows is looked up while it is asked: a name that is in use, and subjects of other streams.
+Owns their texts, defaults and checks; the names and defaults are those of nats. The server is
+consulted while the questions are asked: for names in use, and for subjects of other streams.
 """
 
 from __future__ import annotations
