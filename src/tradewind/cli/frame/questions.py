@@ -30,7 +30,7 @@ HINT: Final = f"Enter takes the value in brackets, {HELP_KEY} explains a questio
 
 
 @dataclass(frozen=True)
-class Question:
+class DialogQuestion:
     """A question; `key` names the member of the configuration that its answer is.
 
     `options` makes it a list to select from, `is_switch` yes or no; an answer that `is_secret` is
@@ -78,7 +78,7 @@ class Dialog:
     `given` are the settings of flags: they are asked for only after a refusal.
     """
 
-    def __init__(self, questions: Sequence[Question], given: Answers) -> None:
+    def __init__(self, questions: Sequence[DialogQuestion], given: Answers) -> None:
         self._questions = questions
         self._settled = set(given)
         self._given = dict(given)
@@ -91,7 +91,7 @@ class Dialog:
         for question in filter(self._is_open, self._questions):
             check_terminal(question.text, question.flag)
 
-    def _is_open(self, question: Question) -> bool:
+    def _is_open(self, question: DialogQuestion) -> bool:
         if question.key in self._settled:
             return False
         return question.when({**self._given, **self._answers})
