@@ -78,7 +78,7 @@ class LimitFlags:
 
 @dataclass
 class UserFlags:
-    """What a user, or everybody of a role, may do."""
+    """The permissions and limits of a user, or of all users of a role."""
 
     pub_allow: Annotated[
         list[str] | None, Option("--allow-pub", help="Allow publishing to this subject")

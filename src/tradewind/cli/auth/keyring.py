@@ -203,7 +203,7 @@ class Keyring:
 
 
 def default_folder() -> Path:
-    """Where keys are unless somebody says otherwise."""
+    """The default folder of keys: from the environment, else in the user's data folder."""
     if named := os.environ.get(FOLDER_ENV):
         return Path(named).expanduser()
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")

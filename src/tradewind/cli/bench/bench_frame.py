@@ -104,7 +104,7 @@ Prepare = Callable[["list[Connection]"], Awaitable[Sequence[Workload]]]
 def make_plan(
     *, msgs: int, size: str, clients: int, duration: str = "", rate: float = 0.0, sleep: str = ""
 ) -> BenchPlan:
-    """What the flags ask of the clients."""
+    """The plan of the clients that the flags describe."""
     return BenchPlan(
         messages=msgs,
         size_bytes=parse_size(size, "--size"),

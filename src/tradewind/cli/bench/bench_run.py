@@ -24,10 +24,10 @@ _TICK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlan:
-    """What all clients of a benchmark do.
+    """The work that all clients of a benchmark do together.
 
-    With `duration_seconds` they work so long, otherwise until `messages` are done by all of them
-    together. `rate` is how many messages a second they do at most, 0 for no limit.
+    With `duration_seconds` the clients work for that long, otherwise until they have processed
+    `messages` in total. `rate` limits the messages per second of all clients, 0 for no limit.
     """
 
     messages: int = 100_000

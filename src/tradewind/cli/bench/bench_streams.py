@@ -131,7 +131,7 @@ class TargetFlags:
     multisubjectmax: MultiMaxFlag = 100_000
 
     def subjects(self, subject: str) -> work.Subjects:
-        """What is published on."""
+        """The subjects to publish on: `subject`, or with `multisubject` many below it."""
         return work.Subjects(subject, self.multisubject, self.multisubjectmax)
 
     def plan(self, subjects: work.Subjects, **more: Any) -> StreamPlan:

@@ -50,7 +50,7 @@ class Subjects:
 
     @property
     def filter(self) -> str:
-        """What to subscribe to for all of them."""
+        """The subject to subscribe to for the messages of all subjects."""
         return f"{self.base}.*" if self.is_multi else self.base
 
 
@@ -298,7 +298,7 @@ def kv_get(bucket: KeyValue, keys: int = 0) -> Workload:
 
 
 def settler(mode: str, *, twice: bool = False) -> Callable[[Msg], Awaitable[None]]:
-    """What happens to a message that was read: `explicit`, `all` or `none` acknowledges it."""
+    """The function that acknowledges a message after it was read; for `none`, it does nothing."""
     if mode == "none":
         return _leave
     return _ack_twice if twice else _ack

@@ -117,7 +117,7 @@ def find_bucket(
 
 
 def show_cluster(columns: Columns, info: StreamInfo) -> None:
-    """Who keeps the stream of a bucket, if that is a cluster."""
+    """Add the leader and replicas of a bucket's stream, if the server is in a cluster."""
     cluster = info.cluster
     if cluster is None or not cluster.name:
         return

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tradewind.cli.buckets.bucket_flags import seconds
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.prompts import can_ask
-from tradewind.cli.frame.questions import Dialog, Question, replicas_answer
+from tradewind.cli.frame.questions import Dialog, DialogQuestion, replicas_answer
 from tradewind.cli.frame.text_formats import parse_size
 
 HISTORY_MAX: Final = 64
@@ -21,9 +21,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 def bucket_dialog(
     command: str, bucket: str, settings: dict[str, Any], *, ask_for_all: bool
 ) -> Dialog:
-    """The questions that flags and name have not answered; none if the name is given.
+    """The dialog with the questions that flags and name leave open.
 
-    CommandError if the name is missing and nobody can be asked.
+    There are none if the name is given, unless `ask_for_all`. CommandError if the name is missing
+    and the input is not a terminal.
     """
     questions = _questions(command)
     given: dict[str, Any] = {**settings}
@@ -37,8 +38,8 @@ def bucket_dialog(
     return dialog
 
 
-def _questions(command: str) -> list[Question]:
-    name = Question(
+def _questions(command: str) -> list[DialogQuestion]:
+    name = DialogQuestion(
         "bucket",
         "Bucket Name",
         f"the name: {command} add NAME",
@@ -46,7 +47,7 @@ def _questions(command: str) -> list[Question]:
         convert=_bucket_name,
         words=("bucket '",),
     )
-    history = Question(
+    history = DialogQuestion(
         "history",
         "Values kept per key",
         "--history",
@@ -55,7 +56,7 @@ def _questions(command: str) -> list[Question]:
         convert=_history,
         words=("history",),
     )
-    value_size = Question(
+    value_size = DialogQuestion(
         "max_value_size",
         "Maximum size of a value",
         "--max-value-size",
@@ -68,9 +69,9 @@ def _questions(command: str) -> list[Question]:
     return [name, *of_values, *_common_questions()]
 
 
-def _common_questions() -> list[Question]:
+def _common_questions() -> list[DialogQuestion]:
     return [
-        Question(
+        DialogQuestion(
             "ttl",
             "Maximum age of values",
             "--ttl",
@@ -79,7 +80,7 @@ def _common_questions() -> list[Question]:
             convert=lambda text: seconds(text, "--ttl"),
             words=("ttl", "max age"),
         ),
-        Question(
+        DialogQuestion(
             "max_bytes",
             "Maximum size of the bucket",
             "--max-bucket-size",
@@ -88,7 +89,7 @@ def _common_questions() -> list[Question]:
             convert=lambda text: parse_size(text, "--max-bucket-size"),
             words=("max bytes", "max_bytes", "storage resources", "memory resources"),
         ),
-        Question(
+        DialogQuestion(
             "storage",
             "Storage",
             "--storage",
@@ -96,7 +97,7 @@ def _common_questions() -> list[Question]:
             default="file",
             options=("file", "memory"),
         ),
-        Question(
+        DialogQuestion(
             "replicas",
             "Replication",
             "--replicas",

@@ -228,7 +228,7 @@ def _restart_hint(number: int, folder: Path) -> str:
 
 
 def _ports(nodes: int, first: int) -> list[int]:
-    """Ports of the nodes that nobody uses; all are looked at before one is given out."""
+    """Unused ports for the nodes; all are held open until the last is found, so they differ."""
     if first and not 1 <= first <= _FIRST_MAX - nodes:
         raise CommandError(
             f"--port: {first} is not between 1 and {_FIRST_MAX - nodes}, or 0",

@@ -24,7 +24,7 @@ app = CommandApp("Find consumers")
 
 @dataclass(frozen=True)
 class ConsumerFindFlags:
-    """What consumers are looked for; None and empty mean anything."""
+    """The criteria of a search for consumers; one that is not given matches any consumer."""
 
     pull: Annotated[bool, Option("--pull", help="Pull consumers")] = False
     push: Annotated[bool, Option("--push", help="Push consumers")] = False

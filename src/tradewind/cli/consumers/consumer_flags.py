@@ -192,7 +192,7 @@ def apply_flags(config: ConsumerConfig, flags: ConsumerFlags) -> ConsumerConfig:
 
 
 def _nak_rules(flags: ConsumerFlags) -> dict[str, str] | None:
-    """What the metadata get of these flags, "none" for a key that goes; None: nothing changes."""
+    """The metadata of these flags, "none" for a key to be removed; None: nothing changes."""
     rules: dict[str, str] = {}
     if flags.nak_delay is not None:
         rules[DELAY_KEY] = flags.nak_delay

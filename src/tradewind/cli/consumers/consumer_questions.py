@@ -16,7 +16,7 @@ from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.consumers.consumer_flags import ConsumerFlags, apply_flags, filters, start_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.prompts import can_ask
-from tradewind.cli.frame.questions import Answers, Dialog, Question, count_answer, name_answer
+from tradewind.cli.frame.questions import Answers, Dialog, DialogQuestion, count_answer, name_answer
 from tradewind.cli.streams.stream_flags import split_subjects
 from tradewind.subjects import collides_with_any, is_literal, is_valid_subject
 
@@ -80,10 +80,10 @@ def check_filters(stream: StreamConfig, subjects: list[str]) -> None:
 
 def consumer_questions(
     catalog: AccountCatalog | None, stream: StreamConfig | None
-) -> list[Question]:
+) -> list[DialogQuestion]:
     """The questions; without a stream nothing is checked against it."""
     return [
-        Question(
+        DialogQuestion(
             "name",
             "Consumer name",
             "a name: consumer add STREAM NAME",
@@ -91,7 +91,7 @@ def consumer_questions(
             convert=lambda text: _new_name(text, catalog, stream),
             words=("consumer name", "durable name", "consumer already exists"),
         ),
-        Question(
+        DialogQuestion(
             "deliver_subject",
             "Delivery target (empty for Pull Consumers)",
             "--target or --pull",
@@ -105,9 +105,9 @@ def consumer_questions(
     ]
 
 
-def _delivery_questions(stream: StreamConfig | None) -> list[Question]:
+def _delivery_questions(stream: StreamConfig | None) -> list[DialogQuestion]:
     return [
-        Question(
+        DialogQuestion(
             "deliver",
             "Start policy (all, new, last, subject, 1h, msg sequence)",
             "--deliver",
@@ -118,7 +118,7 @@ def _delivery_questions(stream: StreamConfig | None) -> list[Question]:
             words=("deliver policy", "deliver all", "start sequence", "start time"),
         ),
         *_acknowledgment_questions(),
-        Question(
+        DialogQuestion(
             "replay_policy",
             "Replay policy",
             "--replay",
@@ -127,7 +127,7 @@ def _delivery_questions(stream: StreamConfig | None) -> list[Question]:
             options=("instant", "original"),
             words=("replay",),
         ),
-        Question(
+        DialogQuestion(
             "filter_subjects",
             "Filter Stream by subjects (blank for all)",
             "--filter",
@@ -138,8 +138,8 @@ def _delivery_questions(stream: StreamConfig | None) -> list[Question]:
     ]
 
 
-def _acknowledgment_questions() -> list[Question]:
-    pull = Question(
+def _acknowledgment_questions() -> list[DialogQuestion]:
+    pull = DialogQuestion(
         "ack_policy",
         "Acknowledgment policy",
         "--ack",
@@ -159,9 +159,9 @@ def _acknowledgment_questions() -> list[Question]:
     return [pull, push]
 
 
-def _repetition_questions() -> list[Question]:
+def _repetition_questions() -> list[DialogQuestion]:
     return [
-        Question(
+        DialogQuestion(
             "max_deliver",
             "Maximum Allowed Deliveries",
             "--max-deliver",
@@ -171,7 +171,7 @@ def _repetition_questions() -> list[Question]:
             words=("max deliver", "maximum deliver"),
             when=_acknowledges,
         ),
-        Question(
+        DialogQuestion(
             "max_ack_pending",
             "Maximum Acknowledgments Pending",
             "--max-pending",
@@ -181,7 +181,7 @@ def _repetition_questions() -> list[Question]:
             words=("max ack pending", "pending"),
             when=_acknowledges,
         ),
-        Question(
+        DialogQuestion(
             "headers_only",
             "Deliver headers only without bodies",
             "--headers-only",
@@ -190,7 +190,7 @@ def _repetition_questions() -> list[Question]:
             convert=bool,
             is_switch=True,
         ),
-        Question(
+        DialogQuestion(
             "backoff",
             "Add a Retry Backoff Policy",
             "--backoff",

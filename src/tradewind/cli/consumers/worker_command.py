@@ -99,7 +99,7 @@ async def _work(declared: Worker, settings: RunSettings, number: int, lifeline: 
         run = await declared.runner(connection, **settings)
         for number_of_signal in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number_of_signal, run.stop)
-        # The supervisor is gone: nobody would ever end this process.
+        # Readable once the supervisor has gone; without it, nothing would ever end this process.
         loop.add_reader(lifeline, _lost, loop, lifeline, run)
         tell(f"handles the messages of {declared.consumer!r} of {declared.stream!r}")
         stats = await run.run()

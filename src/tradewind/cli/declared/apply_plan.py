@@ -15,7 +15,7 @@ from tradewind.cli.declared.declaration_files import Declaration, Declared, Thin
 
 
 class Action(StrEnum):
-    """What is done to a thing, in the order in which it is done."""
+    """The actions on things, in the order in which a plan carries them out."""
 
     REMOVE = "remove"
     CHANGE = "change"
@@ -53,7 +53,7 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What has to be done, what is as it should be, and what no file mentions."""
+    """The changes to make, the things already as declared, and those that no file mentions."""
 
     changes: list[PlannedChange]
     same: list[Thing]
@@ -66,8 +66,8 @@ class Plan:
 
 
 def make_plan(declaration: Declaration, found: Mapping[Thing, Found], *, prune: bool) -> Plan:
-    """What brings `found` to what is declared. Only `prune` removes anything, and only what belongs
-    to a section, or to the consumers of a stream, of which the files list everything.
+    """The plan that turns `found` into what is declared. Only `prune` removes anything, and only
+    from a section, or from the consumers of a stream, that the files list completely.
     """
     changes, same = [], []
     for thing, declared in declaration.things.items():

@@ -48,7 +48,7 @@ HEADER: Final = "# Streams, consumers and buckets; apply them with `tradewind ap
 
 @dataclass(frozen=True, slots=True, order=True)
 class Thing:
-    """What can be declared: a stream, bucket, store or template, or a consumer of a stream."""
+    """An object that a file can declare: a stream, bucket, store, template or consumer."""
 
     section: str
     name: str
@@ -85,7 +85,7 @@ class Declaration:
 
 
 def thing_of(stream: str) -> Thing:
-    """What a stream of the server is in a file."""
+    """The thing that declares this stream of the server: a bucket, a store or a stream."""
     for section in (KV, OBJECTS):
         if stream.startswith(_PREFIXES[section]):
             return Thing(section, stream.removeprefix(_PREFIXES[section]))
@@ -93,12 +93,12 @@ def thing_of(stream: str) -> Thing:
 
 
 def write_thing(thing: Thing, config: StreamConfig) -> dict[str, Any]:
-    """What a file says of a stream, bucket or store."""
+    """The entry of a stream, bucket or store in a file."""
     return _WRITERS[thing.section](config)
 
 
 def read_declaration(documents: Iterable[Document]) -> Declaration:
-    """What some files declare together; ConfigError names file and line."""
+    """The combined declaration of some files; ConfigError names file and line."""
     declaration = Declaration()
     for document in documents:
         sections = mapping_at(document, ())

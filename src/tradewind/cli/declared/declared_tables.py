@@ -1,6 +1,6 @@
 """The key `table` of streams and buckets in a file: the metadata that asks for a lake table.
 
-Owns both directions. What the metadata of a server has and a file could not say stays metadata.
+Owns both directions. Metadata of a server that is not a valid table stays metadata in the file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def with_declared_table(document: Document, keys: Keys, config: StreamConfig) ->
 
 
 def write_table(stream: str, written: dict[str, Any]) -> dict[str, Any]:
-    """What a file says of a stream, with its table as a key of its own."""
+    """The entry of a stream in a file, with its table as a separate key."""
     metadata = written.get("metadata") or {}
     try:
         spec = table_of(stream, metadata)

@@ -70,7 +70,7 @@ def _is_made(thing: Thing, found: Mapping[Thing, Found]) -> bool:
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    """As a whole or not at all: somebody may read the file, or the disk may be full."""
+    """Write the whole file or nothing: a program may be reading it, or the disk may be full."""
     if path.exists():
         confirm_or_stop(f"Really overwrite {path}", force=force)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

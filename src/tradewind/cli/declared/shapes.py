@@ -98,12 +98,12 @@ def with_stream_defaults(config: StreamConfig) -> StreamConfig:
 
 
 def write_stream(config: StreamConfig) -> dict[str, Any]:
-    """What a file says of a stream, without its consumers."""
+    """The entry of a stream in a file, without its consumers."""
     try:
         config = with_stream_defaults(config)
     except ApiError:  # a server of another version may take what this one does not
         config = msgspec.structs.replace(config, metadata=declared_metadata(config.metadata))
-    # What decides about the defaults of other members is the same in both.
+    # The members that the defaults of others depend on are the same in both.
     base = with_stream_defaults(
         StreamConfig(
             name=config.name,
@@ -143,7 +143,7 @@ def _with_consumer_defaults(config: ConsumerConfig, stream: StreamConfig) -> Con
 
 
 def write_consumer(config: ConsumerConfig, stream: StreamConfig) -> dict[str, Any]:
-    """What a file says of a consumer."""
+    """The entry of a consumer in a file."""
     config = _with_consumer_defaults(config, stream)
     deciding = ("ack_policy", "deliver_subject", "backoff", "priority_policy")
     decided = ConsumerConfig(**{name: getattr(config, name) for name in deciding})
@@ -170,7 +170,7 @@ def read_template(document: Document, keys: Keys) -> StreamTemplate:
 
 
 def write_template(template: StreamTemplate) -> dict[str, Any]:
-    """What a file says of a template."""
+    """The entry of a template in a file."""
     return write_struct(template, StreamTemplate(name=template.name))
 
 
@@ -222,7 +222,7 @@ def _origins(document: Document, keys: Keys, value: Any) -> Any:
 
 
 def write_kv(config: StreamConfig) -> dict[str, Any]:
-    """What a file says of a key-value bucket."""
+    """The entry of a key-value bucket in a file."""
     bucket = config.name.removeprefix(KV_STREAM)
     marker_ns = config.subject_delete_marker_ttl
     written: dict[str, Any] = _write_bucket(config)
@@ -246,7 +246,7 @@ def write_kv(config: StreamConfig) -> dict[str, Any]:
 
 
 def write_objects(config: StreamConfig) -> dict[str, Any]:
-    """What a file says of an object store."""
+    """The entry of an object store in a file."""
     return _write_bucket(config)
 
 

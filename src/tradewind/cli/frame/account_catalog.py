@@ -87,7 +87,7 @@ class AccountCatalog:
         return document
 
     def no_stream(self) -> CommandError:
-        """What to say if the stream is not there."""
+        """The error for a stream that does not exist, with a hint."""
         names = self.manager.streams.names().all()
         if not names:
             return CommandError(
@@ -99,7 +99,7 @@ class AccountCatalog:
         )
 
     def no_consumer(self) -> CommandError:
-        """What to say if the consumer is not there."""
+        """The error for a consumer that does not exist, with a hint."""
         stream, name = self.stream_name, self.consumer_name
         names = self.manager.consumers.names(stream).all()
         return CommandError(

@@ -33,7 +33,7 @@ def stamp(text: str) -> None:
 class Troubles:
     """Errors of a connection that no call reports, such as missing permissions.
 
-    What else happens to the connection is told to the user at once.
+    Other events of the connection, such as its loss, are printed at once.
     """
 
     def __init__(self) -> None:

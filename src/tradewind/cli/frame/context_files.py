@@ -97,7 +97,7 @@ def save(name: str, fields: dict[str, Any]) -> Path:
 
 
 def save_text(fields: dict[str, Any]) -> bytes:
-    """What is written for a context: all fields, also those that are not set."""
+    """The text of a context's file: all fields, including those that are not set."""
     document: dict[str, Any] = {key: "" for key in FIELDS if key != "tls_first"}
     document |= {"tls_first": False, **fields}
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

@@ -67,7 +67,7 @@ def for_people(text: str) -> str:
 
 
 def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
-    """What happened in one line, and lines with what to do."""
+    """One line that says what happened, and lines that say what to do."""
     if isinstance(error, CommandError):
         return str(error), error.hints
     text, hints = _of_client(error)

@@ -107,7 +107,7 @@ class CommandApp:
         self._part(name, app.typer, aliases)
 
     def _part(self, name: str, part: typer.Typer, aliases: tuple[str, ...]) -> typer.Typer:
-        """What makes this app a noun."""
+        """Adds an app or command; the callback makes this app a noun, even with one part."""
         self.typer.callback()(_noun)
         self.parts[name] = part
         self.aliases.update(dict.fromkeys(aliases, name))

@@ -110,7 +110,7 @@ class Histogram:
             yield f"{short_duration(row.up_to_ns):>9} │{bar:<{_BAR_WIDTH}} {share:5.1f}%"
 
     def as_dict(self) -> dict[str, int]:
-        """Its figures for machines, in nanoseconds."""
+        """The figures for JSON output: count, percentiles and extremes, in nanoseconds."""
         figures = {
             f"p{str(p).removesuffix('.0').replace('.', '_')}_ns": self.percentile_ns(p)
             for p in PERCENTILES

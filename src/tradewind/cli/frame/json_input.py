@@ -33,10 +33,10 @@ def read_json(text: bytes, source: str, kind: Any = Any, *, exit_code: int = EXI
 
 
 def json_problem(text: bytes, error: msgspec.DecodeError) -> str:
-    """What is wrong with a JSON text, and in which line and column."""
+    """A description of the fault in a JSON text, with its line and column."""
     found = _PLACE.match(str(error))
     if found is None:
-        # Only of a text that ends too early is the place not told.
+        # The library names no place only if the text ends too early.
         problem, place = "the text ends too early", len(text)
     else:
         problem, place = found[1], int(found[2])

@@ -28,7 +28,7 @@ class LiveScreen(AbstractContextManager["LiveScreen"]):
 
     @property
     def is_live(self) -> bool:
-        """Whether somebody looks at it."""
+        """Whether the output is a terminal."""
         return is_terminal(sys.stdout)
 
     def __enter__(self) -> Self:

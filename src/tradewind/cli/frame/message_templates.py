@@ -33,7 +33,7 @@ class TemplateError(TradewindError):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a message has of its own: its number, its time, and the request that it answers.
+    """The values that belong to one message: its number, its time, and the request it answers.
 
     `tokens` are those of the subject of the request.
     """
@@ -45,7 +45,7 @@ class Moment:
 
     @property
     def local(self) -> datetime.datetime:
-        """Its time where the user is."""
+        """The time of the message in the user's time zone."""
         return datetime.datetime.fromtimestamp(self.time_ns / 1e9, datetime.UTC).astimezone()
 
 

@@ -70,12 +70,12 @@ def has_input() -> bool:
 
 
 def input_is_given() -> bool:
-    """Whether the standard input has something for us, rather than somebody who types."""
+    """Whether the standard input is a file or a pipe, rather than a terminal."""
     return has_input() and not is_terminal(sys.stdin)
 
 
 def write_body(data: bytes, translate: str = "", *, raw: bool = False) -> None:
-    """A body with a line end behind it if it has none.
+    """Write a body; on a terminal, a line end is added if it has none.
 
     It goes into a file or a pipe as it is. A terminal gets it as it is only if `raw` was asked for.
     """

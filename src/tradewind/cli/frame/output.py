@@ -26,8 +26,8 @@ from tradewind.cli.frame.table_fit import ELLIPSIS, fit_columns
 from tradewind.visible_text import visible, visible_json, visible_lines
 
 _CODES: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
-# Stands for a colour until the text is written. Nobody else can guess it, so no text of others
-# brings colours of its own.
+# Stands for a colour until the text is written. The random part cannot be guessed, so text from
+# elsewhere, such as a message, cannot bring colours of its own.
 _MARK: Final = f"\ufdd0{os.urandom(8).hex()}:"
 _MARKED: Final = re.compile(re.escape(_MARK) + "([0-9]{1,2});")
 # Only texts with so many blanks are folded.
@@ -92,7 +92,7 @@ def flush() -> None:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether somebody looks at this stream."""
+    """Whether this stream is a terminal."""
     return stream.isatty()
 
 
@@ -185,7 +185,7 @@ class Columns:
         self._items.append(("text", visible_lines(text), ""))
 
     def lines(self) -> list[str]:
-        """What `print` prints."""
+        """The lines that `print` writes."""
         labels = [width(label) for kind, label, _ in self._items if kind == "row"]
         column = max(labels, default=0) + 2
         found = [visible(self.title), ""] if self.title else []
@@ -237,7 +237,7 @@ class Table:
         self.rows.append(values)
 
     def lines(self) -> list[str]:
-        """What `print` prints."""
+        """The lines that `print` writes."""
         all_rows = [*self.rows, self.footer] if self.footer else self.rows
         texts = [[visible(value_text(value)) for value in row] for row in [self.headers, *all_rows]]
         limit = width_max()
@@ -271,7 +271,7 @@ class Table:
         return found
 
     def hidden_text(self) -> str:
-        """Which columns had no room, and how to see them; empty if all of them are shown."""
+        """A hint that names the columns without room, and `--wide`; empty if all are shown."""
         if not self.hidden:
             return ""
         text = f"--wide also shows: {', '.join(self.hidden)}"

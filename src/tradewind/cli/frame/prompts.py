@@ -22,14 +22,14 @@ HELP_KEY: Final = "?"
 
 
 def can_ask() -> bool:
-    """Whether somebody is there to answer."""
+    """Whether questions can be asked: the input is a terminal."""
     return is_terminal(sys.stdin)
 
 
 def ask(question: str, default: str = "", *, flag: str, help_text: str = "") -> str:
-    """A line of text; Enter takes the default, `?` shows the help.
+    """Ask for a line of text; Enter takes the default, `?` shows the help.
 
-    `flag` is named if nobody can answer.
+    The error names `flag` if the input is not a terminal.
     """
     shown = f" [{default}]" if default else ""
     return _read_answer(f"{question}{shown}", question, flag, help_text) or default
@@ -102,7 +102,7 @@ def confirm_or_stop(question: str, *, force: bool) -> None:
 
 
 def check_terminal(question: str, flag: str) -> None:
-    """CommandError that names the flag if nobody can answer."""
+    """Raise CommandError, which names the flag, if the input is not a terminal."""
     if not can_ask():
         raise CommandError(
             f"{question}: cannot ask because the input is not a terminal; use {flag}",
@@ -117,7 +117,7 @@ def say_wrong(error: CommandError) -> None:
 
 
 def _read_answer(shown: str, question: str, flag: str, help_text: str) -> str:
-    """What was typed; questions for help are answered."""
+    """The text that was typed; after `?`, the help is shown and the question repeated."""
     check_terminal(question, flag)
     while True:
         write_note(f"? {shown} ")

@@ -1,8 +1,8 @@
-"""Questions that belong together: the dialog behind `add` without a name, and `--ask`.
+"""Questions that belong together: the dialog of `add` without a name, and of `--ask`.
 
-Owns the order of the questions and their answers, which survive a refusal: the question that the
-server refused is asked again, with the earlier answers as defaults. It never knows what is made of
-the answers.
+Owns the order of the questions and their answers, which survive a refusal: a question whose answer
+the server refused is asked again, with the earlier answers as defaults. The use of the answers is
+left to the caller.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HINT: Final = f"Enter takes the value in brackets, {HELP_KEY} explains a questio
 
 
 @dataclass(frozen=True)
-class Question:
+class DialogQuestion:
     """A question; `key` names the member of the configuration that its answer is.
 
     `options` makes it a list to select from, `is_switch` yes or no; an answer that `is_secret` is
@@ -78,7 +78,7 @@ class Dialog:
     `given` are the settings of flags: they are asked for only after a refusal.
     """
 
-    def __init__(self, questions: Sequence[Question], given: Answers) -> None:
+    def __init__(self, questions: Sequence[DialogQuestion], given: Answers) -> None:
         self._questions = questions
         self._settled = set(given)
         self._given = dict(given)
@@ -87,11 +87,11 @@ class Dialog:
         self._answers: dict[str, Any] = {}
 
     def check(self) -> None:
-        """CommandError that names a flag if there is a question and nobody who can answer it."""
+        """Raise CommandError, which names a flag, if a question is open and cannot be asked."""
         for question in filter(self._is_open, self._questions):
             check_terminal(question.text, question.flag)
 
-    def _is_open(self, question: Question) -> bool:
+    def _is_open(self, question: DialogQuestion) -> bool:
         if question.key in self._settled:
             return False
         return question.when({**self._given, **self._answers})
@@ -109,7 +109,7 @@ class Dialog:
         return dict(self._answers)
 
     def until_accepted(self, make: Callable[[dict[str, Any]], Made]) -> Made:
-        """What is made of the answers, as soon as the server accepts them."""
+        """Ask and call `make` with the answers until the server accepts them; its result."""
         from tradewind.client.api_errors import JetStreamApiError
         from tradewind.client.errors import BucketExistsError, OptionsError
 

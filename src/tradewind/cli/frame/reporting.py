@@ -49,7 +49,7 @@ def report(program: str, error: BaseException) -> int:
 
 
 def _spark_reason(error: BaseException) -> str:
-    """What went wrong in Spark, or in its Java and Python processes; empty if it was elsewhere."""
+    """The cause of an error of Spark or its Java and Python processes; empty for other errors."""
     if "pyspark" not in sys.modules and "py4j" not in sys.modules:
         return ""
     from tradewind.pipelines.spark_errors import is_of_spark, short_reason
@@ -58,7 +58,7 @@ def _spark_reason(error: BaseException) -> str:
 
 
 def complain(program: str, text: str, *hints: str) -> None:
-    """What went wrong, and what to type."""
+    """Print an error of a program, and hints such as what to type."""
     sys.stdout.flush()
     # Further lines are indented: none can pass for a message of its own.
     said = text.replace("\n", "\n  ")
@@ -68,6 +68,6 @@ def complain(program: str, text: str, *hints: str) -> None:
 
 
 def _leave_quietly() -> int:
-    """Whoever read the output has gone, as `head` does; that is not an error to speak of."""
+    """Called when the reader of the output has gone, as `head` does: no error is printed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILED

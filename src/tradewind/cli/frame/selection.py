@@ -49,7 +49,7 @@ def can_select() -> bool:
     return True
 
 
-class Selection:
+class ListSelection:
     """The state of an open list: which option is marked, and what was typed to find one."""
 
     def __init__(self, question: str, options: Sequence[str], default: str, help_text: str) -> None:
@@ -137,7 +137,7 @@ class Selection:
 
 def select(question: str, options: Sequence[str], default: str, help_text: str) -> str:
     """The option that is selected; CommandError if the input ends."""
-    selection = Selection(question, options, default, help_text)
+    selection = ListSelection(question, options, default, help_text)
     with _single_keys():
         selection.draw()
         while not selection.press(_read_key()):

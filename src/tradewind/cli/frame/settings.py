@@ -108,7 +108,7 @@ _LOGIN_KEYS: Final = ("user", "token", "creds", "nkey", "jwt", "seed")
 
 @dataclass(slots=True)
 class Settings:
-    """What the shared flags of one call say; `given` has those of the command line."""
+    """The shared flags of one call; `given` has those of the command line."""
 
     given: dict[str, str | bool] = field(default_factory=dict, repr=False)
     # Errors that no call has raised, such as a message that may not be published.
@@ -153,9 +153,9 @@ class Settings:
         return self.text("context") or ("" if selected_context() else None)
 
     def for_programs(self) -> tuple[list[str], dict[str, str]]:
-        """What a program of ours is to be given to connect as this call does.
+        """The arguments and environment with which another program connects as this call does.
 
-        Words of its command line, which others can see, and an environment, which they cannot.
+        Values go into the environment, because other users can see the arguments of a process.
         """
         words: list[str] = []
         environment: dict[str, str] = {}

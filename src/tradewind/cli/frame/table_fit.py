@@ -1,8 +1,8 @@
-"""Which columns of a table a terminal has room for, and how wide each is.
+"""Selects the columns of a table that a terminal has room for, and their widths.
 
 Owns the order in which columns give way. Texts that only describe are shortened first, then columns
 without any value are left out, then those that the table can do without, and names are shortened
-last. It never prints anything.
+last. Nothing is printed here.
 """
 
 from __future__ import annotations

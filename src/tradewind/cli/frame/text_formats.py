@@ -1,7 +1,7 @@
 """Sizes, durations, counts and times in the notation of the `nats` command line.
 
 Owns both directions: `10GB` and `1d12h` in a flag, `10 GiB` and `1d12h0m0s` in output. Settings are
-shown in full, ages and measurements, which nobody reads to the second, as `1d12h`.
+shown in full; ages and measurements, where seconds do not matter, as `1d12h`.
 """
 
 from __future__ import annotations

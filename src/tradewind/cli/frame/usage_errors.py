@@ -25,7 +25,7 @@ _NO_NUMBER: Final = re.compile(r"(.+) is not a valid (integer|int|float)( range)
 
 
 def usage_text(error: ClickException) -> str:
-    """What is wrong with a command line, in one line."""
+    """A description of the error in a command line, in one line."""
     if isinstance(error, MissingParameter):
         return f"{_name(error)} is missing" if error.param else error.format_message()
     if isinstance(error, BadParameter) and error.param is not None:

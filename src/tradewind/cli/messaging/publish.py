@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 pub_app = CommandApp("Publish messages")
 request_app = CommandApp("Send requests and show the replies")
 
-# More messages than these are told by a bar and a sum instead of a line each.
+# Up to this many messages get a line each; more are shown by a progress bar and a total.
 LINES_MAX: Final = 20
 FLUSH_EVERY: Final = 4096
 _ON_EOF: Final = "eof"
@@ -101,7 +101,7 @@ ScheduleTtlFlag = Annotated[
 
 @dataclass(slots=True, kw_only=True)
 class OutgoingMessage:
-    """What is to be sent, how often, and how far apart."""
+    """A message to send, how often, and the pause in between."""
 
     subject: str
     body: str | None = None

@@ -36,7 +36,7 @@ COMMAND_SECONDS: Final = 30.0
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """What requests are answered with."""
+    """The answer to requests: a body, an echo, or the output of a command."""
 
     body: str = ""
     echo: bool = False
@@ -76,7 +76,7 @@ class Answer:
         return self.body_template.fill_bytes(moment), headers
 
     async def _run(self, words: list[str], request: Msg) -> bytes:
-        """What the command prints."""
+        """The output of the command for a request, or of its failure."""
         text = shlex.join(words)
         environment = {
             **os.environ,

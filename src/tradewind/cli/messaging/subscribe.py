@@ -92,7 +92,7 @@ TranslateFlag = Annotated[
 
 @dataclass(slots=True, kw_only=True)
 class Wanted:
-    """Which messages, and how they are shown."""
+    """The messages to subscribe to, and how they are handled."""
 
     subjects: list[str]
     queue: str = ""

@@ -75,7 +75,7 @@ def trace(
 async def _collect(
     subject: str, body: bytes, fields: dict[str, str | list[str]], *, deliver: bool
 ) -> list[dict[str, Any]]:
-    """The traces of all servers, the one of ours first."""
+    """The traces of all servers, beginning with the one this client is connected to."""
     troubles = Troubles()
     async with await connect_async(on_event=troubles.on_event) as connection:
         inbox = connection.new_inbox()

@@ -147,7 +147,7 @@ def status(path: JournalArgument, json: JsonFlag = False) -> None:
 
 
 def _method(via: str, origin_api: str) -> Method:
-    """What `--via` says; usage error if that cannot be."""
+    """The method that `--via` selects; usage error if other flags do not permit it."""
     method = Method(via) if via != "auto" else Method.MIRROR if origin_api else Method.BACKUP
     if method is Method.MIRROR and not origin_api:
         raise CommandError(

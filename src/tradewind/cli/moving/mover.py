@@ -41,7 +41,7 @@ PARKED: Final = "tradewind.moved.{}.{}"
 
 
 class Mover:
-    """Moves one stream. `say` is told what happens."""
+    """Moves one stream; `say` is called with a line about each step."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Mover:
         """As if the move had never begun; refused when the target has something of its own."""
         journal = self.journal
         made = self._made()
-        # Also when the release was begun and nobody has noted its end.
+        # Checked even if the release has begun, but the journal does not record its end.
         if journal.is_past(MoveStep.CONSUMERS) and made is not None:
             if made.state.last_seq != journal.last_seq:
                 raise CommandError(
@@ -96,7 +96,7 @@ class Mover:
                     "move it back instead: tradewind move start STREAM --from TARGET --to ORIGIN",
                 )
             if made.config.mirror is None:
-                # Nobody publishes there any more while it is decided.
+                # With parked subjects, no further message arrives while this is decided.
                 self._new.set_subjects([self._parked])
             if self._new.info().state.last_seq != journal.last_seq:
                 self._give_subjects(self._new)
@@ -241,7 +241,7 @@ class Mover:
         return config
 
     def _made(self) -> StreamInfo | None:
-        """The stream at the target, if this move has made it; CommandError if somebody else has."""
+        """The stream at the target, if any; CommandError if this move has not made it."""
         info = self._new.find()
         if info is None:
             return None

@@ -183,7 +183,7 @@ ALIASES: Final = {
 
 
 def _resolve(words: Arguments) -> Callable[[Preview], int]:
-    """What is to be done; PreviewError if there is no such command or it has other arguments."""
+    """The function that runs a command; CommandError if the command or arguments are unknown."""
     name = words[0].lower()
     if name in groups.GROUPS:
         group_command, given = groups.parse(name, words[1:])

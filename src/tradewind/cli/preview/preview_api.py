@@ -24,7 +24,7 @@ _Names: Any = list[str] | None
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What an account may use; -1 means no limit."""
+    """The limits of an account; -1 means no limit."""
 
     max_memory: int = -1
     max_storage: int = -1
@@ -33,7 +33,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreviewAccountInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What an account uses."""
+    """The usage of an account, and its limits."""
 
     memory: int = 0
     storage: int = 0
@@ -58,7 +58,7 @@ class SetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message set holds."""
+    """The contents of a message set in numbers."""
 
     messages: int = 0
     bytes: int = 0
@@ -133,7 +133,7 @@ class Preview:
         return answer.data.decode("utf-8", "replace")
 
     def account(self) -> PreviewAccountInfo:
-        """What the account uses and may use."""
+        """Usage and limits of the account."""
         return self._read("$JS.INFO", "", PreviewAccountInfo)
 
     def sets(self) -> list[str]:

@@ -35,7 +35,7 @@ FLUSH_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class PreviewBenchPlan:
-    """What to do: how many publish how much to how many."""
+    """The numbers of publishers and subscribers, and of messages and their bytes."""
 
     subject: str
     publishers: int
@@ -51,7 +51,7 @@ class PreviewBenchPlan:
 
 @dataclass(frozen=True, slots=True)
 class BenchResult:
-    """What one connection did."""
+    """The messages that one connection handled, and the time they took."""
 
     messages: int
     seconds: float

@@ -72,7 +72,7 @@ def take_flags(
 
 
 def say(text: str) -> None:
-    """One line of output; whoever reads a pipe sees it at once."""
+    """Print one line and flush it, so that the reader of a pipe sees it at once."""
     line(text)
     flush()
 

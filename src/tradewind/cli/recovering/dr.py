@@ -412,7 +412,7 @@ class _Watched:
         return is_well
 
     def _record(self, stream: str) -> StreamStatus:
-        """What the standby has now, behind recording the origin if that is there."""
+        """The stream's status, after recording the state of the origin if that is reachable."""
         assert self._standby is not None
         if self._recovery is None:
             try:

@@ -1,7 +1,7 @@
-"""What the commands of `tradewind dr` print.
+"""The output of the commands of `tradewind dr`.
 
 Owns the texts: the table of streams, the plan of a dry run, the result of a comparison and of a
-change-over. It never contacts a server.
+change-over. No server is contacted here.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def print_plan(journal: RecoveryJournal) -> None:
 
 
 def print_result(journal: RecoveryJournal) -> None:
-    """What a change-over has done."""
+    """Print the result of a change-over."""
     stream = journal.stream
     consumers = counted(len(journal.consumers), "consumer")
     if journal.kind is RecoveryKind.LOST:

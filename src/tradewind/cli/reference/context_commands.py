@@ -335,7 +335,7 @@ def _show(name: str, *, connect: bool) -> int:
 
 
 def _try_connection(name: str) -> str:
-    """What prevents a connection with a context; nothing if it works."""
+    """The error of a connection with a context; empty if it works."""
     from tradewind.sync import connect as connect_blocking
 
     try:

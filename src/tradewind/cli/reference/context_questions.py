@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tradewind.cli.frame import context_files
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.questions import Answers, Question
+from tradewind.cli.frame.questions import Answers, DialogQuestion
 from tradewind.client.core.addresses import parse_servers
 from tradewind.errors import TradewindError
 
@@ -20,24 +20,24 @@ LOGIN_FIELDS: Final = ("user", "password", "token", "creds", "nkey", "user_jwt",
 LOGINS: Final = ("none", "user", "token", "creds", "nkey")
 
 
-def context_questions(base: dict[str, Any]) -> list[Question]:
+def context_questions(base: dict[str, Any]) -> list[DialogQuestion]:
     """The questions; `base` has the fields of the context if it exists, as defaults."""
     return [
-        Question(
+        DialogQuestion(
             "name",
             "Context Name",
             "the name: context add NAME",
             "The name for --context, for example shop.",
             convert=_context_name,
         ),
-        Question(
+        DialogQuestion(
             "description",
             "Description",
             "--description",
             "A few words for the list of contexts; it may stay empty.",
             default=base.get("description", ""),
         ),
-        Question(
+        DialogQuestion(
             "url",
             "Server URLs",
             "--server",
@@ -49,10 +49,10 @@ def context_questions(base: dict[str, Any]) -> list[Question]:
     ]
 
 
-def _login_questions(base: dict[str, Any]) -> list[Question]:
+def _login_questions(base: dict[str, Any]) -> list[DialogQuestion]:
     old = next((name for name in LOGINS if base.get(name)), "none")
     return [
-        Question(
+        DialogQuestion(
             "login",
             "Login",
             "--user and --password, --token, --creds or --nkey",
@@ -61,7 +61,7 @@ def _login_questions(base: dict[str, Any]) -> list[Question]:
             default=old,
             options=LOGINS,
         ),
-        Question(
+        DialogQuestion(
             "user",
             "User",
             "--user",
@@ -70,7 +70,7 @@ def _login_questions(base: dict[str, Any]) -> list[Question]:
             convert=_not_empty,
             when=_logs_in_with("user"),
         ),
-        Question(
+        DialogQuestion(
             "password",
             "Password",
             "--password",
@@ -78,7 +78,7 @@ def _login_questions(base: dict[str, Any]) -> list[Question]:
             is_secret=True,
             when=_logs_in_with("user"),
         ),
-        Question(
+        DialogQuestion(
             "token",
             "Token",
             "--token",
@@ -87,7 +87,7 @@ def _login_questions(base: dict[str, Any]) -> list[Question]:
             is_secret=True,
             when=_logs_in_with("token"),
         ),
-        Question(
+        DialogQuestion(
             "creds",
             "Credentials file",
             "--creds",
@@ -96,7 +96,7 @@ def _login_questions(base: dict[str, Any]) -> list[Question]:
             convert=_file,
             when=_logs_in_with("creds"),
         ),
-        Question(
+        DialogQuestion(
             "nkey",
             "NKey file",
             "--nkey",

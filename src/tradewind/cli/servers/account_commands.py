@@ -49,7 +49,7 @@ def show_info(json: JsonFlag = False) -> None:
 
 
 def _user_info(connection: Connection) -> dict[str, Any]:
-    """What the server knows of this login; empty if it cannot say."""
+    """The server's information about this login; empty if it does not provide any."""
     try:
         answer = connection.request("$SYS.REQ.USER.INFO")
     except NoRespondersError:

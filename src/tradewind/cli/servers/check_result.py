@@ -38,7 +38,7 @@ class CheckFigure:
 
 @dataclass(slots=True)
 class CheckResult:
-    """What a check found. It is OK unless something else was found."""
+    """The findings of a check; its status is OK unless there are others."""
 
     check: str
     name: str
@@ -58,15 +58,15 @@ class CheckResult:
         return Status.WARNING if self.warnings else Status.OK
 
     def ok(self, text: str) -> None:
-        """Something is as it should be."""
+        """Record a finding that is as it should be."""
         self.oks.append(text)
 
     def warn(self, text: str) -> None:
-        """Something is not quite as it should be."""
+        """Record a finding that deserves a warning."""
         self.warnings.append(text)
 
     def critical(self, text: str) -> None:
-        """Something is wrong."""
+        """Record a critical finding."""
         self.criticals.append(text)
 
     def expect(self, is_right: bool, right: str, wrong: str) -> None:

@@ -37,7 +37,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """What a stream must have; None where it does not matter."""
+    """The requirements that a stream must meet; None for those that are not checked."""
 
     lag: int | None
     seen: float | None
@@ -51,7 +51,7 @@ class StreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerCheckLimits:
-    """What is critical for a consumer; None where it does not matter."""
+    """The critical values of a consumer; None for those that are not checked."""
 
     unacknowledged: int | None
     waiting: int | None

@@ -34,7 +34,7 @@ UNIT_HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa
 
 
 class ServerAnswers(msgspec.Struct):
-    """What the questions are about. None: not answered yet."""
+    """The answers to the questions. None: not answered yet."""
 
     name: str | None = None
     host: str | None = None
@@ -109,11 +109,7 @@ def generate(
         tls_key=tls_key or None,
         tls_ca=tls_ca or None,
     )
-    path = None if file == _STANDARD_OUTPUT else Path(file).expanduser()
-    if path is not None and path.exists():
-        if not force and not can_ask():
-            raise CommandError(f"{path} exists; replace it with --force", exit_code=EXIT_USAGE)
-        confirm_or_stop(f"Replace {path}", force=force)
+    path = _target(file, force=force)
     _complete(answers, asks=not defaults)
     text, logins = configuration(answers)
     if systemd and path is None:
@@ -125,6 +121,18 @@ def generate(
 
 
 # ---------------------------------------------------------------- questions
+
+
+def _target(file: str, *, force: bool) -> Path | None:
+    """The path of the file, None for standard output; replacing a file must be confirmed."""
+    if file == _STANDARD_OUTPUT:
+        return None
+    path = Path(file).expanduser()
+    if path.exists():
+        if not force and not can_ask():
+            raise CommandError(f"{path} exists; replace it with --force", exit_code=EXIT_USAGE)
+        confirm_or_stop(f"Replace {path}", force=force)
+    return path
 
 
 def _complete(answers: ServerAnswers, *, asks: bool) -> None:

@@ -24,7 +24,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a server answers to a ping, and how long that took."""
+    """A server's answer to a ping, and how long it took."""
 
     server: Document
     stats: Document
@@ -37,7 +37,7 @@ class Statistics:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id of the server."""
         return str(self.server.get("id", ""))
 
 
@@ -70,7 +70,7 @@ class SystemRequests:
         return found
 
     def ask(self, endpoint: str, options: Document | None = None) -> list[Document]:
-        """What all servers answer to a question such as VARZ, CONNZ or JSZ."""
+        """The answers of all servers to a request such as VARZ, CONNZ or JSZ."""
         count = len(self._known or self.ping())
         answers = self._connection.request_many(
             f"{PING}.{endpoint}",
@@ -81,7 +81,7 @@ class SystemRequests:
         return [_checked(endpoint, _decode(message.data)) for message in answers]
 
     def ask_one(self, server: str, endpoint: str, options: Document | None = None) -> Document:
-        """What one server answers; it is named by its name or id, or is the only one."""
+        """The answer of one server, given by name or id; by default, the connected one."""
         found = self._find(server)
         message = self._connection.request(
             f"$SYS.REQ.SERVER.{found.id}.{endpoint}",

@@ -391,7 +391,7 @@ def _sinks_of(pipeline: Pipeline, wanted: str, kinds: tuple[str, ...], problem: 
 
 
 def _maintenance_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
-    """What was done to a table, and the table in numbers."""
+    """Lines about the maintenance of a table, and the table in numbers."""
     from tradewind.cli.frame.text_formats import counted, size_text
 
     found = report.figures
@@ -445,7 +445,7 @@ def _console() -> Any:
 def _progress(
     *, is_shown: bool
 ) -> Iterator[tuple[Callable[[PipelineStatus], None], Callable[[str, Sink, Any, int], None]]]:
-    """What to call with each status, and with the rows of a console sink."""
+    """The functions to call with each status, and with the rows of a console sink."""
     from tradewind.pipelines.display import status_line, status_table
     from tradewind.pipelines.row_text import batch_lines
 

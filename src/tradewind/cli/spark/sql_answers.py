@@ -51,7 +51,7 @@ class OwnSession:
             scratch = self._closing.enter_context(folder)
             log_file = Path(scratch) / "spark.log"
             self._session = open_session(self._master, log_file, settings)
-        except BaseException as error:  # it is for whoever asks
+        except BaseException as error:  # raised by the next `ask`
             self._error = error
         self._is_up.set()
 
@@ -103,7 +103,7 @@ class Answers:
         self._own: OwnSession | None = None
 
     def warm_up(self, template: Ask) -> None:
-        """Get ready for such questions while somebody types."""
+        """Prepare for questions like `template` while the user is still typing."""
         try:
             caller = find_service(template, self._master, self._note)
         except ElsewhereError:
@@ -116,7 +116,7 @@ class Answers:
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows than were asked for.
 
-        What became of a statement that writes and was interrupted is noted.
+        For a statement that writes and is interrupted, a note says how it ended.
         """
         try:
             return self._ask(ask, write)

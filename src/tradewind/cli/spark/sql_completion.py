@@ -92,7 +92,7 @@ _NAMES_TABLE: Final = re.compile(r"(?:\b(?:from|join|table|describe|desc)|\\d)\s
 
 @dataclass
 class Known:
-    """What the server has, as far as it was asked."""
+    """The tables and columns of the server, requested when needed and cached for KNOWN_SECONDS."""
 
     address: PipelineAddress
     store: str = ""
@@ -158,7 +158,7 @@ class SqlCompleter(Completer):
             yield Completion(text, start_position=-len(word))
 
     def offers(self, before: str, word: str, whole: str) -> list[str]:
-        """The words that begin as `word` does, behind `before`, in a text that is `whole`."""
+        """Completions of `word`, which follows `before` in the text `whole`."""
         start = word.lstrip("`").lower()
         if word.startswith("\\"):
             return [one for one in SHELL_WORDS if one.startswith(word) and not before.strip()]

@@ -28,7 +28,7 @@ def history_path() -> Path:
 
 
 class FileHistory(History):
-    """What was typed here and in earlier shells, the latest first."""
+    """The inputs of this shell and earlier ones, the latest first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -55,7 +55,7 @@ Tab completes, the arrow keys recall earlier statements, Ctrl-C cancels a query.
 
 
 class Asks(Protocol):
-    """Whoever answers; see `sql_answers`."""
+    """An object that answers questions; see `sql_answers`."""
 
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows."""
@@ -65,10 +65,10 @@ class Asks(Protocol):
 
 
 class Interruptions:
-    """Ctrl-C cancels what is allowed to be cancelled, once.
+    """Lets Ctrl-C cancel what is allowed to be cancelled, once.
 
-    Whoever presses it again while that is dealt with would leave the shell otherwise. The input of
-    a terminal takes Ctrl-C as a key, and raises KeyboardInterrupt by itself.
+    A second Ctrl-C during the cancellation is ignored, as it would leave the shell. While a
+    terminal is read, Ctrl-C is a key, and the input itself raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Shell:
         self._note = note
 
     def run(self, read: Callable[[], str]) -> None:
-        """Until somebody leaves. `read` returns an input, or raises EOFError at its end."""
+        """Obey inputs until the user leaves. `read` returns an input, or raises EOFError."""
         with Interruptions() as interruptions:
             while True:
                 try:

@@ -42,7 +42,7 @@ TableStream = Annotated[str, Argument(metavar="STREAM", help="Stream name")]
 
 @dataclass
 class TableFlags:
-    """What a table is; the names are those of the metadata."""
+    """The definition of a table; the names are those of the metadata."""
 
     to: Annotated[
         str, Option("--to", metavar="PLACE", help="Folder or URL; the warehouse of Iceberg tables")

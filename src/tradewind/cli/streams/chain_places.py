@@ -1,7 +1,7 @@
-"""Where `tradewind stream verify` reads from without a running stream: a store folder, a backup.
+"""The sources of `tradewind stream verify` without a running stream: a store folder, a backup.
 
-Owns opening both read-only and giving their messages in order. It never changes a file: a store is
-opened as `tradewind-server --check-store` does it. What is found is said by `tradewind.chain`.
+Owns opening both read-only and giving their messages in order. No file is changed: a store is
+opened as `tradewind-server --check-store` does it. `tradewind.chain` reports what is found.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StoredStream:
     messages: Iterator[ChainedMessage]
 
     def chain(self) -> ChainFolder:
-        """Its chain; a StoreError if it has none."""
+        """The chain of the stream; StoreError if it has none."""
         return ChainFolder(self.path / FOLDER)
 
 

@@ -271,7 +271,7 @@ def show_gaps(stream: StreamName = "", json: JsonFlag = False) -> None:
 
 @dataclass(frozen=True)
 class StreamFindFlags:
-    """What streams are looked for; None means anything."""
+    """The criteria of a search for streams; one that is not given matches any stream."""
 
     empty: Annotated[bool, Option("--empty", help="Streams without messages")] = False
     idle: Annotated[
@@ -388,7 +388,7 @@ def _would_purge(catalog: AccountCatalog, stream: str, subject: str, seq: int, k
     total = sum(state.subjects.values()) if subject else state.messages
     if not seq:
         return max(total - keep, 0)
-    # A consumer that nobody reads counts what stays.
+    # The pending messages of a new consumer from `seq` on are the ones that stay.
     counting = catalog.manager.consumers.add(
         stream,
         deliver_policy="by_start_sequence",

@@ -148,7 +148,7 @@ def add_cluster(columns: Columns, cluster: ClusterInfo) -> None:
 
 
 def add_state(columns: Columns, state: StreamState, config: StreamConfig | None = None) -> None:
-    """What it holds."""
+    """Add the state of a stream: its messages, sequences and losses."""
     columns.section("State")
     level = config.metadata.get("_nats.req.level", "0") if config is not None else "0"
     if level != "0":

@@ -1,7 +1,7 @@
 """The questions of `tradewind stream add`.
 
-Owns their texts, defaults and checks; the names and defaults are those of nats. What the server
-knows is looked up while it is asked: a name that is in use, and subjects of other streams.
+Owns their texts, defaults and checks; the names and defaults are those of nats. The server is
+consulted while the questions are asked: for names in use, and for subjects of other streams.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.questions import (
     Answers,
-    Question,
+    DialogQuestion,
     count_answer,
     name_answer,
     replicas_answer,
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tradewind.cli.frame.account_catalog import AccountCatalog
 
 
-def stream_questions(catalog: AccountCatalog | None) -> list[Question]:
+def stream_questions(catalog: AccountCatalog | None) -> list[DialogQuestion]:
     """The questions; without a catalog no server is asked."""
     return [
-        Question(
+        DialogQuestion(
             "name",
             "Stream Name",
             "the name: stream add NAME",
@@ -35,7 +35,7 @@ def stream_questions(catalog: AccountCatalog | None) -> list[Question]:
             convert=lambda text: _new_name(text, catalog),
             words=("stream name",),
         ),
-        Question(
+        DialogQuestion(
             "subjects",
             "Subjects",
             "--subjects",
@@ -51,9 +51,9 @@ def stream_questions(catalog: AccountCatalog | None) -> list[Question]:
     ]
 
 
-def _storage_questions() -> list[Question]:
+def _storage_questions() -> list[DialogQuestion]:
     return [
-        Question(
+        DialogQuestion(
             "storage",
             "Storage",
             "--storage",
@@ -62,7 +62,7 @@ def _storage_questions() -> list[Question]:
             options=("file", "memory"),
             words=("storage type", "memory storage"),
         ),
-        Question(
+        DialogQuestion(
             "num_replicas",
             "Replication",
             "--replicas",
@@ -71,7 +71,7 @@ def _storage_questions() -> list[Question]:
             convert=replicas_answer,
             words=("replicas",),
         ),
-        Question(
+        DialogQuestion(
             "retention",
             "Retention Policy",
             "--retention",
@@ -83,7 +83,7 @@ def _storage_questions() -> list[Question]:
             words=("retention", "workqueue", "work queue"),
             when=_is_own,
         ),
-        Question(
+        DialogQuestion(
             "discard",
             "Discard Policy",
             "--discard",
@@ -96,9 +96,9 @@ def _storage_questions() -> list[Question]:
     ]
 
 
-def _limit_questions() -> list[Question]:
+def _limit_questions() -> list[DialogQuestion]:
     return [
-        Question(
+        DialogQuestion(
             "max_msgs",
             "Stream Messages Limit",
             "--max-msgs",
@@ -107,7 +107,7 @@ def _limit_questions() -> list[Question]:
             convert=count_answer("--max-msgs"),
             words=("max msgs", "maximum messages"),
         ),
-        Question(
+        DialogQuestion(
             "max_msgs_per_subject",
             "Per Subject Messages Limit",
             "--max-msgs-per-subject",
@@ -116,7 +116,7 @@ def _limit_questions() -> list[Question]:
             convert=count_answer("--max-msgs-per-subject"),
             words=("per subject",),
         ),
-        Question(
+        DialogQuestion(
             "max_bytes",
             "Total Stream Size",
             "--max-bytes",
@@ -125,7 +125,7 @@ def _limit_questions() -> list[Question]:
             convert=lambda text: parse_size(text, "--max-bytes"),
             words=("max bytes", "max_bytes", "storage resources", "memory resources", "storage"),
         ),
-        Question(
+        DialogQuestion(
             "max_age",
             "Message TTL",
             "--max-age",
@@ -134,7 +134,7 @@ def _limit_questions() -> list[Question]:
             convert=lambda text: parse_duration_ns(text, "--max-age"),
             words=("max age",),
         ),
-        Question(
+        DialogQuestion(
             "max_msg_size",
             "Max Message Size",
             "--max-msg-size",
@@ -143,7 +143,7 @@ def _limit_questions() -> list[Question]:
             convert=lambda text: parse_size(text, "--max-msg-size"),
             words=("message size",),
         ),
-        Question(
+        DialogQuestion(
             "duplicate_window",
             "Duplicate tracking time window",
             "--dupe-window",
@@ -156,9 +156,9 @@ def _limit_questions() -> list[Question]:
     ]
 
 
-def _permission_questions() -> list[Question]:
+def _permission_questions() -> list[DialogQuestion]:
     return [
-        Question(
+        DialogQuestion(
             "allow_rollup_hdrs",
             "Allow message Roll-ups",
             "--allow-rollup",
@@ -168,7 +168,7 @@ def _permission_questions() -> list[Question]:
             is_switch=True,
             words=("roll-up", "rollup"),
         ),
-        Question(
+        DialogQuestion(
             "deny_delete",
             "Allow message deletion",
             "--deny-delete",
@@ -177,7 +177,7 @@ def _permission_questions() -> list[Question]:
             convert=lambda is_allowed: not is_allowed,
             is_switch=True,
         ),
-        Question(
+        DialogQuestion(
             "deny_purge",
             "Allow purging subjects or the entire stream",
             "--deny-purge",

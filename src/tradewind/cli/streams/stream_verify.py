@@ -1,7 +1,7 @@
 """`tradewind stream verify`, `checkpoint` and `prove`: the integrity of streams with a hash chain.
 
-Owns the flags and the output. What is verified, and what a fault means, is in `tradewind.chain`;
-where messages are read from without a server is in `chain_places`.
+Owns the flags and the output. `tradewind.chain` verifies and defines the faults; `chain_places`
+reads messages without a server.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class VerifyFlags:
 @app.command("verify")
 @with_flags(VerifyFlags)
 def verify_stream(stream: StreamName = "", *, flags: VerifyFlags) -> int:
-    """Prove that nobody has changed, removed or added messages."""
+    """Prove that no messages were changed, removed or added."""
     if flags.store is not None and flags.backup is not None:
         raise CommandError("use --store or --backup, not both", exit_code=EXIT_USAGE)
     if flags.origin and not flags.against:
@@ -275,7 +275,7 @@ def _document(report: ChainReport) -> dict[str, Any]:
 
 
 def show_report(report: ChainReport, copy: str = "") -> None:
-    """What was found, the verdict last; `copy` is what was held against the chain."""
+    """Print the findings, then the verdict; `copy` names what was compared with the chain."""
     of = f"{copy}, compared with Stream {report.stream}" if copy else f"Stream {report.stream}"
     columns = Columns(f"Integrity of {of}")
     columns.row_if("Created", report.created)

@@ -42,8 +42,8 @@ BAR_WIDTH: Final = 34
 
 
 @dataclass
-class Packed:
-    """What the consumer has acknowledged, and why it ended if it did not end by itself."""
+class PackedOrders:
+    """The orders that the consumer has acknowledged; `error` says why it failed, if it did."""
 
     count: int = 0
     revenue: dict[str, float] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class OrderPacker:
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=CONSUMER, daemon=True)
-        self.packed = Packed()
+        self.packed = PackedOrders()
 
     def start(self) -> None:
         """Begin."""
