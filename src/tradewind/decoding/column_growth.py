@@ -1,4 +1,4 @@
-"""Which columns payloads have: names, Arrow types, limits, and how they grow.
+"""The columns that payloads have: names, Arrow types, limits, and how they grow.
 
 Owns the rules of evolution. A column that is known keeps its name and its type; objects and lists
 get new fields inside. The module never sees a payload: `payload_kinds` says what those hold.

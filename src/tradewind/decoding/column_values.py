@@ -181,7 +181,7 @@ def _boolean_fit(value: Any) -> tuple[Any, Any]:
 
 
 def _string_fit(value: Any) -> tuple[Any, Any]:
-    """Anything is readable as text; what is no text is left over too, with its type."""
+    """Fit any value as text; a value that is not a text is also left over, with its type."""
     return (value, ABSENT) if isinstance(value, str) else (json_text(value), value)
 
 

@@ -18,7 +18,7 @@ _DECODE: Final = msgspec.msgpack.Decoder().decode
 # The other headers of maps, with the bytes of their counts: 0x80 to 0x8f are small ones.
 _MAPS: Final = {0xDE: 2, 0xDF: 4}
 _LISTS: Final = {0xDC: 2, 0xDD: 4}
-# Bytes behind the first one of values of a fixed size.
+# Bytes after the first one of values of a fixed size.
 _FIXED: Final = {
     0xCA: 4,
     0xCB: 8,

@@ -1,4 +1,4 @@
-"""Payloads that are one value: a text, or bytes that nobody takes apart.
+"""Payloads that are one value: a text, or bytes that are not decoded.
 
 Owns the names of their columns.
 """

@@ -73,10 +73,11 @@ class ProtobufReader:
 
 
 def message_indexes(body: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Which message of a file a payload is, and the bytes after that; ValueError if it is cut.
+    """The path to a payload's message in its schema file, and the bytes after that path.
 
-    The path from the messages of the file to one within others: a count and the indexes, each as a
-    zigzag number of variable length. The count 0 stands for the first message.
+    The path leads from the messages of the file to one nested within others: a count and the
+    indexes, each as a zigzag number of variable length. The count 0 stands for the first message.
+    ValueError if the path is truncated.
     """
     count, position = _zigzag(body, 0)
     if not 0 <= count <= INDEXES_MAX:

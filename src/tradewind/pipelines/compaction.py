@@ -25,7 +25,7 @@ from tradewind.pipelines.lake_tables import COMMITS_MAX, ConflictError, TableCha
 
 TARGET_BYTES: Final = 128 << 20
 ORPHAN_HOURS: Final = 7 * 24
-# A batch is not on its way for longer than this; less is only for a table that nobody writes.
+# No batch takes longer than this to be committed; less is only safe while nothing writes the table.
 SAFE_HOURS: Final = 24
 # Commits are this far apart at least, so that a writer that has to look at the table again because
 # of one gets its own commit in before the next.

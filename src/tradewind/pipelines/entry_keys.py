@@ -1,4 +1,4 @@
-"""Which keys go together in one source, step or sink.
+"""The keys that go together in one source, step or sink.
 
 Owns the keys of each kind of table, and the checks of the numbers and durations that are handed on
 to the source and sink of `tradewind.spark`.

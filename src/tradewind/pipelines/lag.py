@@ -31,10 +31,10 @@ class ServerLag:
     def __init__(self, address: PipelineAddress) -> None:
         self._address = address
         self._connection: Connection | None = None
-        self.problem = ""  # why nobody answered the last time
+        self.problem = ""  # why the last measurement got no answer
 
     def measure(self, offsets: Mapping[str, int]) -> list[StreamLag]:
-        """The lag of each stream that was read up to a sequence; unknown if nobody answers."""
+        """The lag of each stream that was read up to a sequence; unknown if no server answers."""
         found = [StreamLag(name, seq) for name, seq in sorted(offsets.items())]
         try:
             if self._connection is None:
@@ -75,9 +75,9 @@ class ServerLag:
 
 
 class TargetSeq:
-    """Asks for the last sequence of a stream that is written, over a connection that is kept.
+    """Asks for the last sequence of a stream that is written, over a connection that stays open.
 
-    While nobody answers it is asked only now and then, so that a query is not held up by it.
+    After a failure it asks again only after `AGAIN_SECONDS`, so that the query is not held up.
     """
 
     def __init__(self, address: PipelineAddress, stream: str) -> None:
@@ -87,7 +87,7 @@ class TargetSeq:
         self._due = 0.0
 
     def measure(self) -> int | None:
-        """The last sequence; None if nobody says it."""
+        """The last sequence; None if the server does not answer, or did not a short time ago."""
         if time.monotonic() < self._due:
             return None
         try:

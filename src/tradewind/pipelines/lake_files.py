@@ -420,7 +420,7 @@ class RowKeys:
     table: pa.Table
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows have one of the keys."""
+        """A mask of the rows that have one of the keys."""
         names = self.table.column_names
         if len(names) == 1:
             values = self.table.column(0).combine_chunks()

@@ -94,16 +94,16 @@ class LakeTable(Protocol):
 
     @property
     def storage(self) -> Storage:
-        """Where its files are; only of a table that is there."""
+        """The place of the files of the table, which must exist."""
 
     def schema(self) -> pa.Schema:
-        """Its columns; only of a table that is there."""
+        """The columns of the table, which must exist."""
 
     def prepare(self, rows: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
         """Make the table, or add columns that it does not have; returns its columns."""
 
     def partition_by(self) -> list[str]:
-        """How it is divided, as `lake_partitions` writes it; only of a table that is there."""
+        """How the table, which must exist, is divided, as `lake_partitions` writes it."""
 
     def has_batch(self, marks: Mapping[str, str]) -> bool:
         """Whether a batch is committed; PipelineError if the checkpoint is older than the table."""

@@ -32,7 +32,7 @@ Clock = Callable[[], float]
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who has a lease, and since when it was not renewed; times are those of the owner's clock."""
+    """The owner of a lease, and when it last renewed the lease by its own clock."""
 
     token: str
     host: str
@@ -43,8 +43,8 @@ class Owner(msgspec.Struct, frozen=True):
 class Lease:
     """A lease that is held; `problem` says why it no longer is.
 
-    `now` is for others to read; how long ago it was renewed is measured by `passed`, which does not
-    go back when somebody sets the clock.
+    `now` gives the time that other runners read; the time since the last renewal is measured by
+    `passed`, which does not go back when the clock is set.
     """
 
     def __init__(self, file: RemoteFolder, owner: Owner, now: Clock, passed: Clock) -> None:

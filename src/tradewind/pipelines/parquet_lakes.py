@@ -125,7 +125,7 @@ def _folders(parent: Path) -> list[Path]:
 
 
 def _newest(paths: Sequence[Path]) -> float:
-    """When the latest of them was changed; now, if one is gone: somebody is at work."""
+    """The latest time of change of the paths; now if one is gone, as a writer is then at work."""
     try:
         return max(path.stat().st_mtime for path in paths)
     except FileNotFoundError:

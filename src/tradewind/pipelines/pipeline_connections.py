@@ -19,7 +19,7 @@ DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 
 
 class Addressed(Protocol):
-    """Something that may say where its server is."""
+    """A part of a pipeline that may name its server."""
 
     @property
     def server(self) -> str:

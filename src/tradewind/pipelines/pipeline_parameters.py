@@ -33,7 +33,7 @@ class Parameters:
         self._used: set[str] = set()
 
     def value_of(self, name: str) -> str | None:
-        """The value of a parameter; None if nobody has set it."""
+        """The value of a parameter; None if it is not set."""
         self._used.add(name)
         return self._given[name] if name in self._given else self._environment.get(name)
 

@@ -21,9 +21,9 @@ def private_path() -> Path:
 
 
 def private_folder(*, create: bool = False) -> Path | None:
-    """The folder; None if it is not there.
+    """The private folder of this user; None if it does not exist.
 
-    PipelineError if it is not private, as somebody else could answer in it.
+    PipelineError if it is not private, as a process of another user could answer in it.
     """
     folder = private_path()
     if create:

@@ -1,8 +1,8 @@
-"""Which sinks share one read of a source, as it was decided when they first ran.
+"""The sinks that share one read of a source, as decided when they first ran.
 
 Owns the file `shared.json` in the checkpoint of a shared query. The decision stays: a sink that
 comes later begins with a query of its own, because the shared one has already read on. A sink
-cannot leave the query that has written it, because it would begin again.
+cannot leave the query that has written to it, because it would begin again.
 """
 
 from __future__ import annotations

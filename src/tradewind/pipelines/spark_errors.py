@@ -91,7 +91,7 @@ def _reason(text: str) -> str:
     _, is_stack, stack = text.partition("Traceback (most recent call last)")
     causes = [cause for cause in _OURS.findall(stack) if not cause.startswith(_EMPTY_WORDS)]
     if is_stack and causes:
-        # The first line behind the innermost Python stack names the cause.
+        # The first line after the innermost Python stack names the cause.
         return _cut(causes[0])
     classes = _CLASS.findall(text)
     if classes:

@@ -19,7 +19,7 @@ from tradewind.spark.stream_lag import StreamLag
 STATUS_FILE: Final = "status.json"
 # The query of a source's dead letters has its name and this.
 DEAD_SUFFIX: Final = "_dead"
-# How many of the last batches of a query with rows are told of.
+# How many of the last batches with rows the status of a query lists.
 RECENT_MAX: Final = 300
 AnyStatus = TypeVar("AnyStatus", bound=msgspec.Struct)
 State = Literal["starting", "running", "stopped", "failed", "done"]
@@ -28,8 +28,8 @@ State = Literal["starting", "running", "stopped", "failed", "done"]
 class BatchStatus(msgspec.Struct, array_like=True, frozen=True):
     """One batch that had rows.
 
-    `target_seq` is the last sequence of the stream that it was written to, as soon as the batch was
-    seen to be done; None if that is not known. If nobody else writes there, it is the batch's own.
+    `target_seq` is the last sequence of the target stream when the batch was first seen to be done;
+    None if that is not known. Without other writers, it is the sequence of the batch's last row.
     """
 
     batch: int

@@ -257,19 +257,19 @@ def _can_reset(connection: Connection) -> bool:
 async def acknowledge(connection: Connection, consumer: Consumer, seq: int) -> int:
     """Pull what the consumer has up to a sequence, and acknowledge exactly that.
 
-    Gives how far it has come: less than the sequence if the consumer holds messages back, which
-    are with somebody else, or paused.
+    Returns the sequence that was reached. It is less than `seq` if the consumer is paused, or if
+    some of its messages were delivered to another client.
     """
     info = await consumer.info()
     if info.num_ack_pending and _can_reset(connection):
-        # Somebody was killed between the two; what was delivered comes again at once.
+        # A process was killed before it acknowledged; its messages are delivered again at once.
         info = await connection.jetstream_manager().consumers.reset(consumer.stream, consumer.name)
     reached = info.ack_floor.stream_seq
     fetch_max = min(
         FETCH_MAX, info.config.max_ack_pending if info.config.max_ack_pending > 0 else FETCH_MAX
     )
     while reached < seq:
-        # No more than there can be, so that none behind the sequence is asked for without need.
+        # No more than there can be, so that none after `seq` is asked for without need.
         batch = await consumer.fetch(
             min(seq - reached, fetch_max), expires=FETCH_SECONDS, no_wait=True
         )

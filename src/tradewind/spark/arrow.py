@@ -29,7 +29,7 @@ def arrow_schema(columns: Iterable[str], table: Mapping[str, Column[Any]] = MESS
 def record_batch(
     schema: pa.Schema, table: Mapping[str, Column[RowsT]], rows: RowsT
 ) -> pa.RecordBatch:
-    """These rows of a table, with the columns of a schema."""
+    """Make a batch of rows of a table, with the columns of a schema."""
     arrays = [table[field.name].extract(rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

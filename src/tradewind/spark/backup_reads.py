@@ -52,8 +52,8 @@ WINDOW_BYTES: Final = 8 * 1024 * 1024
 SILENCE_SECONDS: Final = 15.0
 # How often a connection that brings nothing is looked at.
 LOOK_SECONDS: Final = 0.5
-# A stream that grows has more in its backup than was planned. That much is taken and thrown away,
-# so that the server does not tell its operator of a backup that failed.
+# A stream that grows has more in its backup than was planned. Up to this many bytes of the rest are
+# received and discarded, so that the server does not report a failed backup to its operator.
 REST_BYTES_MAX: Final = 4 * WINDOW_BYTES
 
 

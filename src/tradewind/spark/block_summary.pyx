@@ -25,7 +25,7 @@ REPLAYED_MAX = 100_000_000
 
 
 cdef class BlockSummary:
-    """What one block states; see the fields."""
+    """The contents of one block; see the fields."""
 
     def __init__(self):
         self.tombstones = SequenceSet()

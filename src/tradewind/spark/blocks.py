@@ -188,7 +188,7 @@ class BlocksProvider:
         now_ns = time.time_ns()
         limits = limits_of(viewer.files.config)
         age_floor_ns = now_ns - limits.age_max_ns if limits.age_max_ns else TIME_NS_MIN
-        # A message may have been told to live for ever: its header decides.
+        # The header of a message may exempt it from the age limit.
         oldest_ns = TIME_NS_MIN if limits.message_ttl else age_floor_ns
         chosen = choose_blocks(
             view.blocks,

@@ -48,7 +48,7 @@ class BucketRows(NamedTuple):
 
 
 class ObjectRow(NamedTuple):
-    """One object; without a content if nobody reads it, or if there is none."""
+    """One object; without its content if that column is not read, or if there is none."""
 
     bucket: str
     name: str

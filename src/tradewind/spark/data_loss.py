@@ -1,15 +1,15 @@
 """The one rule of what counts as data loss, for all ways of reading.
 
-Owns the decision; how messages are found to be missing is up to those who read (`proof` for a
-server, `block_proof` for files). The table in docs/how-to/SPARK.md says the same:
+Owns the decision; missing messages are found by the readers (`proof` for a server, `block_proof`
+for files). The table in docs/how-to/SPARK.md says the same:
 
 - a stream that was deleted, or deleted and created again, is lost;
 - a message that was there when the read was planned has to be read; one that was removed before is
-  a gap, unless a streaming query wanted to go on there and the stream now begins behind it;
-- in a batch that begins at the earliest message, and whose `failOnDataLoss` nobody has set, what is
-  removed at the head of the stream only makes "earliest" later: it is counted and logged;
+  a gap, unless a streaming query wanted to go on there and the stream now begins after it;
+- in a batch that begins at the earliest message, and whose `failOnDataLoss` is not set, a removal
+  at the head of the stream only makes "earliest" later: it is counted and logged;
 - a stream that keeps only the last messages of a subject replaces messages, and a bucket is such a
-  stream: what is missing there is no loss.
+  stream: a message that is missing there is no loss.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class LossRule:
     def check_begin(self, after_seq: int, first_seq: int) -> bool:
         """Whether a stream still begins where a query that has read up to `after_seq` goes on.
 
-        If it does not, what is between is lost: nobody knows any more which of it were gaps.
+        If it does not, all sequences between count as lost: which of them were gaps is unknown.
         """
         if after_seq + 1 >= first_seq or self.is_replaced:
             return True

@@ -36,7 +36,7 @@ class RowError(TradewindError):
 
 
 class UnknownOutcomeError(TradewindError):
-    """The outcome is unknown: nobody knows whether rows are already in the stream."""
+    """The outcome is unknown: rows may or may not be in the stream already."""
 
 
 class SupersededError(TradewindError):

@@ -16,7 +16,7 @@ from tradewind.spark.rows import SEQUENCE_MAX, TIME_NS_MAX, TIME_NS_MIN, RowDeco
 from tradewind.spark.source_options import SourceOptions, moment_ns
 from tradewind.subjects import is_valid_literal
 
-# Spark's times have microseconds: one equals a thousand of ours.
+# Spark's times are in microseconds, those of streams in nanoseconds.
 _NS_PER_US = 1000
 
 

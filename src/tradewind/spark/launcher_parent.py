@@ -256,7 +256,7 @@ class LauncherParent:
         try:
             is_kept = self._answer(connection, descriptors)
         except (OSError, ValueError):
-            pass  # Whoever asked has gone, or is none of ours; without an answer it helps itself.
+            pass  # The asker has gone or sent no valid request; without a reply it starts its own.
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)

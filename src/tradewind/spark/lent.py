@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # A task has one connection to read or to write, and one more to look for rows that are stored.
 KEPT_MAX: Final = 4
-# Less than the two minutes after which servers ping, as nobody would answer.
+# Less than the two minutes after which servers ping, as an idle connection does not answer.
 IDLE_SECONDS_MAX: Final = 30.0
 PROBE_SECONDS: Final = 1.0
 _Result = TypeVar("_Result")
@@ -71,7 +71,7 @@ class Lent:
 
 
 class LentConnections:
-    """The connections of one process that nobody uses at the moment."""
+    """The idle connections of one process."""
 
     def __init__(self, idle_seconds_max: float = IDLE_SECONDS_MAX) -> None:
         self._idle_seconds_max = idle_seconds_max

@@ -136,7 +136,7 @@ class RangeTask:
     rows: RowFilter
     by_direct: bool
     ahead: int  # how many messages are asked for before the first of them is read
-    planned: Planned | None = None  # None: whoever reads finds out itself what is missing
+    planned: Planned | None = None  # None: the caller checks for missing messages
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Task`."""
@@ -161,9 +161,9 @@ class RangeTask:
                 lent.run(_finish(chunks))
 
     async def may_begin(self, connection: Connection) -> bool:
-        """Whether rows of the stream can be given before it is known that it is the planned one.
+        """Whether rows can be given before the stream is known to be the planned one.
 
-        They can if the task fails otherwise: then nobody uses them.
+        They can if the task fails otherwise, because the rows of a failed task are not used.
         """
         if self.planned is None or self.planned.rule.fails:
             return True
@@ -573,7 +573,7 @@ class NetworkProvider:
         return self._kept.run(ask)
 
     def bytes_behind(self, name: str, after_seq: int) -> int | None:  # noqa: ARG002
-        """See `GrowingProvider`. The server only tells the size of the whole stream."""
+        """See `GrowingProvider`. None, as the server only knows the size of the whole stream."""
         return None
 
     def advance(

@@ -6,8 +6,8 @@ Owns the ids, which are the same whenever the same rows are written again, in wh
     <scope>:<hash of subject>-<how many rows of that subject came before, plus 1>
 
 The second kind is for buckets, where the rows of one key keep their order and where a value may
-be computed slightly differently the second time. A row with an id of its own keeps it. What is sent
-is decided by the caller, with what it knows of the stream.
+be computed slightly differently the second time. A row with an id of its own keeps it. The caller,
+which knows the stream, decides which rows are sent.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -62,7 +62,7 @@ SUBJECTS_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionEpoch:
-    """Which rows these are: those of one partition in one epoch of a query."""
+    """Identifies the rows of one partition in one epoch of a query."""
 
     token: str
     epoch: int
@@ -339,7 +339,7 @@ class PartitionWrite:
         )
 
     def _check_subjects(self, subjects: pa.Array) -> None:
-        """A subject of another stream would be stored there, where nobody would look for it."""
+        """RowError if a subject is invalid, or not of the target: another stream would store it."""
         right = self._right_subjects
         if len(right) > SUBJECTS_MAX:
             right.clear()

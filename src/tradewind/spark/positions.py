@@ -22,7 +22,7 @@ from tradewind.spark.errors import OptionError
 WORDS: Final = ("earliest", "latest")
 SEQUENCE_MAX: Final = (1 << 62) - 1
 TIME_MEMBER: Final = "time"
-# A text of more is not a list of streams that somebody wants to read.
+# No real list of streams to read is longer than this.
 TEXT_LENGTH_MAX: Final = 16 * 1024 * 1024
 _NAMES_SHOWN: Final = 20
 

@@ -144,7 +144,7 @@ class RangeProof:
         self._judge()
 
     async def pause(self, connection: Connection) -> None:
-        """Judge what was not seen up to now; somebody else reads the rest."""
+        """Judge the messages that were not seen up to now; another reader takes the rest."""
         await self.check(connection)
         self._judge()
 

@@ -62,7 +62,7 @@ class GrowingProvider(Provider, Protocol):
     """Streams that messages come to, for streaming queries."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """These streams were there before; one that seems to be missing is looked for again."""
+        """Note that streams existed before; one that seems to be missing is looked for again."""
 
     def begin(self, name: str, after_seq: int) -> int:
         """The first sequence that has a message, for a query that has read up to `after_seq`.

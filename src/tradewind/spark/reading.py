@@ -1,4 +1,4 @@
-"""Batch reads: the reader behind `spark.read.format("jetstream")`.
+"""Batch reads, for `spark.read.format("jetstream")`.
 
 Owns the reader that plans in the driver and reads on executors. With the option `pushdown`,
 conditions on sequence, time, subject and stream are evaluated while decoding. This is not the

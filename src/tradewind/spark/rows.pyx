@@ -109,7 +109,7 @@ cdef class RowDecoder:
         cdef Record record
         cdef Row row
         cdef Segment segment
-        # Behind damage nobody knows where a segment begins, until the next one does.
+        # After damage, the bounds of segments are unknown until the next segment begins.
         segment.end = 0 if position == 0 else size
         segment.is_proved = False
         segment.wrong = NOWHERE

@@ -1,4 +1,4 @@
-"""Writes: the sink behind `write` and `writeStream` with the format `jetstream`.
+"""Writes: the sink for `write` and `writeStream` with the format `jetstream`.
 
 Owns the writers, which the driver creates and the executors run, and the definition of an epoch:
 that of the streaming query, that of the options `txnAppId` and `txnVersion`, or the only one of a
@@ -71,7 +71,7 @@ class BatchWriter(DataSourceArrowWriter):
         return _run(self._options, self._plan, epoch, iterator, waits=self._is_named)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All rows are stored. If nobody can repeat this write, its marks can go."""
+        """Called when all rows are stored. Removes the marks of an unnamed write, never repeated."""
         written = [message for message in messages if isinstance(message, Written)]
         if self._is_named and not self._has_run:
             return
@@ -79,7 +79,7 @@ class BatchWriter(DataSourceArrowWriter):
             runner.run(self._finish(written) if self._is_named else self._forget())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The write has failed; what is stored stays. A named one can be repeated."""
+        """Called when the write has failed. Stored rows stay; a named write can be repeated."""
         del messages
         if not self._is_named:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -51,7 +51,7 @@ _SPELLINGS: Final = {
 }
 # Spark hands its own options of a streaming query over, too.
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
-# A template in pieces: a literal text, and the column behind it or None.
+# A template in pieces: a literal text, and the column after it or None.
 Template = tuple[tuple[str, str | None], ...]
 
 

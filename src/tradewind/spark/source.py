@@ -77,7 +77,7 @@ class JetStreamSource(DataSource):
 
 
 def _columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
-    """The columns that a query reads: all of ours, or those of a schema that was given."""
+    """The columns that a query reads: all of the format, or those of a schema that was given."""
     for field in schema.fields:
         kind = column_of(options.table_columns, field.name, "schema").ddl
         given = field.dataType.simpleString()

@@ -36,16 +36,16 @@ DEFAULTS: Final = {
     "spark.python.authenticate.socketTimeout": f"{WORKER_SECONDS}s",
     # One server's streams need no 200 shuffle partitions.
     "spark.sql.shuffle.partitions": "8",
-    # Whose values Spark must not show: its own patterns, and names of ours. First of settings, and
-    # so of variables for executors, then of options.
+    # Names whose values Spark must not show: its own patterns and names of Tradewind. The first
+    # pattern is for settings, and so for variables of executors, the second one for options.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|seed|jwt|credential|nats_url",
     "spark.sql.redaction.options.regex": "(?i)url|servers|seed|jwt",
 }
 # Which Python Spark starts: the first one names that of tasks, the second one that of the driver.
 PYTHON_VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 # A query that is stopped inside foreachBatch has Spark match the text of the error with a regular
-# expression that takes 100 B of the stack for each character. One that is too small ends the thread
-# with a stack trace of a thousand lines, on the terminal of whoever has no log file.
+# expression that takes 100 B of the stack for each character. If the stack is too small, the thread
+# ends with a stack trace of a thousand lines, on the terminal if there is no log file.
 JAVA_OPTIONS: Final = "-Xss16m -XX:MaxJavaStackTraceDepth=200"
 EMBEDDED: Final = {
     "spark.driver.host": "127.0.0.1",

@@ -35,7 +35,7 @@ class Spool:
         self._file.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Behind those that are there."""
+        """Add a batch at the end."""
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self._file, batch.schema)
         self._writer.write_batch(batch)

@@ -163,7 +163,7 @@ class StreamFiles:
         try:
             return vault.unseal_index(data, path)
         except StoreError:
-            return None  # of another key: nobody trusts it
+            return None  # sealed with another key, so not trusted
 
     @property
     def _vault(self) -> StreamVault | None:
@@ -319,7 +319,7 @@ def _read(path: str, size: int = -1) -> bytes:
 
 
 def _readable(path: str, size: int) -> bytes:
-    """Zeros where the disk gives nothing: that is damage to whoever looks at the records."""
+    """A file's bytes, with zeros where the disk fails, which readers of records take as damage."""
     with OsFile(path, os.open(path, os.O_RDONLY)) as file:
         content, _ = read_readable(file)
     return content if size < 0 else content[:size]

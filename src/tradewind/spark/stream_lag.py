@@ -56,7 +56,7 @@ class Reporter:
     """The report of the source on its streams; it asks for each unread message only once."""
 
     def __init__(self) -> None:
-        # When the first message behind a sequence came, of each stream that is not read to its end.
+        # By stream that is not read to its end: the sequence read, and when the next message came.
         self._waiting: dict[str, tuple[int, int | None]] = {}
 
     def report(
@@ -140,7 +140,7 @@ def _fill(lag: StreamLag, last: Mapping[str, int], now_ns: int) -> None:
 
 
 def offset_of(value: Any) -> dict[str, dict[str, int]]:
-    """An offset of ours, as text or decoded; empty if it is another one's."""
+    """An offset of this source from its text or decoded JSON; empty for another source's."""
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)

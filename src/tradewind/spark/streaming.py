@@ -1,4 +1,4 @@
-"""Streaming reads: the reader behind `spark.readStream.format("jetstream")`.
+"""Streaming reads, for `spark.readStream.format("jetstream")`.
 
 Owns the offsets. For each stream, an offset contains the last sequence that was read, and when that
 stream was created:
@@ -7,13 +7,13 @@ stream was created:
 
 A batch can therefore be read again, also after a restart, and yields the same messages as long as
 these are not removed. `parts` is the number of partitions: a repeated batch has the same ones on
-any machine, so that a sink can recognise the rows of a partition. Nothing is kept on the server.
+any machine, so that a sink can recognise the rows of a partition. Nothing is stored on the server.
 Acknowledgements of `ackConsumer` are durable on the server, see `acking`; the offsets only record
 (`acks`) that such a consumer existed when they were planned.
 
-A batch is planned when its end is chosen: its tasks are made then, and kept until Spark asks for
-them. So everything that was there at that moment is accounted for, and the streams are looked at
-once for a batch. A batch of an earlier run is planned anew. Data loss is decided by `data_loss`.
+A batch is planned when its end is chosen: its tasks are made then, and held until Spark asks for
+them. So all messages of that moment are accounted for, and the streams are looked at once for a
+batch. A batch of an earlier run is planned anew. Data loss is decided by `data_loss`.
 
 `after` is where the batch begins that last moved the offset; a stream without it was never read. A
 stream that appears while the query runs is read from its beginning, because all of its messages are

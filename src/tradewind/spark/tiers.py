@@ -74,4 +74,4 @@ def _is_read(state: ReadState, wanted: str) -> bool:
     try:
         return msgspec.json.decode(state.table, type=_Tiers).is_read(wanted)
     except msgspec.DecodeError:
-        return False  # whoever writes the table says what is wrong with it
+        return False  # the writer of the table reports what is wrong with it

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where one partition is. `attempt` is whoever wrote it; `rows` are acknowledged."""
+    """The progress of one partition. `attempt` wrote it; `rows` are acknowledged."""
 
     epoch: int
     attempt: str

@@ -108,7 +108,7 @@ def _show_until(
     stop: Event,
     table: DemoTable,
 ) -> None:
-    """Draw until the time is over, Ctrl-C, or nobody publishes any more."""
+    """Draw until the time is over or Ctrl-C; JobError if orders cannot be published."""
     deadline = None if settings.seconds is None else time.monotonic() + settings.seconds
     while runner.poll():
         moment.published = publisher.published.count

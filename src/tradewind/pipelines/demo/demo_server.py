@@ -1,6 +1,6 @@
-"""What both demos begin with: the settings, the server and the stream of orders.
+"""The beginning of both demos: the settings, the server and the stream of orders.
 
-Owns the choice of free ports. It needs no extra: the demo runs without Spark, too.
+Owns the choice of free ports. The module needs no extra: the demo runs without Spark, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANY_PORT: Final = -1
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What the command line says."""
+    """The settings of a demo, as the command line gives them."""
 
     folder: Path
     port: int = 4222

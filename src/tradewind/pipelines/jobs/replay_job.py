@@ -29,7 +29,7 @@ _OWN_HEADERS: Final = "nats-"
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """Which rows, where to and how fast; `name` makes an instant replay happen only once."""
+    """The rows to replay, the target and the speed; with a `name`, an instant replay runs once."""
 
     stream: str
     subject: str = "{subject}"

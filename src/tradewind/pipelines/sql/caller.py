@@ -307,7 +307,7 @@ def _is_free_within(folder: Path, seconds: float) -> bool:
 
 
 def _listener(folder: Path) -> int:
-    """The process that listens, though it does not answer; 0 if nobody can reach it."""
+    """The id of the process that listens, even if it does not answer; 0 if none can be reached."""
     try:
         connection = _connected(folder)
     except ElsewhereError:
@@ -319,7 +319,7 @@ def _listener(folder: Path) -> int:
 
 
 def _connected(folder: Path) -> socket.socket | None:
-    """A connection to whoever listens; None if nobody does, ElsewhereError if it stays busy."""
+    """A connection to the service; None if none listens, ElsewhereError if it stays busy."""
     deadline = time.monotonic() + HELLO_SECONDS
     with ExitStack() as closing:
         connection = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))

@@ -75,7 +75,7 @@ class SessionLostError(PipelineError):
 
 
 class CancelledError(PipelineError):
-    """Somebody has cancelled the question."""
+    """The question was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class SqlQuestion:
 
 
 def question_of(ask: Ask) -> SqlQuestion:
-    """The question that somebody sends, whose id is one, whatever it was."""
+    """The question that a caller sends, with a new id if the one that was sent is not valid."""
     is_id = re.fullmatch(r"[0-9a-f]{32}", ask.statement) is not None
     return SqlQuestion(
         ask.text,
@@ -196,7 +196,7 @@ class Desk:
         return self._answer(text, tables, [*folders, *catalog.names], question.rows_max)
 
     def _check_reads(self, text: str) -> None:
-        """A query may hide an insert behind `with` or `from`."""
+        """Check that a query only reads: `with` or `from` may precede an insert."""
         try:
             plan = parse(self._spark, text)
         except Exception:  # Spark itself says later what is wrong with the text
@@ -466,7 +466,7 @@ class Asked:
             self._desk.begin(self._group, self._question.text[:100])
             if not self._is_cancelled:
                 self._result = self._desk.ask(self._question)
-        except BaseException as error:  # it is for whoever asked
+        except BaseException as error:  # passed on to the caller
             self._error = error
         finally:
             self._finished.set()
@@ -477,7 +477,7 @@ class Asked:
         return self._finished.wait(seconds)
 
     def cancel(self) -> None:
-        """Have Spark stop; what cannot be stopped continues and is looked at by nobody."""
+        """Have Spark stop; a query that cannot be stopped continues, and its result is ignored."""
         self._is_cancelled = True
         if not self._finished.is_set():
             self._desk.cancel(self._group)

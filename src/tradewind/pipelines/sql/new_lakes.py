@@ -125,7 +125,7 @@ def _note_of(place: Path) -> LakeNote | None:
 
 
 def _check_replaced(place: Path) -> None:
-    """Only a lake is replaced: somebody who has misspelt a folder does not lose it."""
+    """PipelineError if the place is not a lake, so that a misspelt folder is not lost."""
     is_lake = (
         place.is_dir()
         and not place.is_symlink()

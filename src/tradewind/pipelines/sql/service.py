@@ -135,7 +135,7 @@ class SparkDesks:
 
 
 class SqlService:
-    """Answers callers until nobody has asked for a while, or somebody stops it."""
+    """Answers callers until none has asked for a while, or until it is stopped."""
 
     def __init__(self, folder: Path, master: str, idle_seconds: float, desks: Desks) -> None:
         self._folder = folder
@@ -152,7 +152,7 @@ class SqlService:
         self._stops = threading.Event()
 
     def run(self) -> None:
-        """Serve; AlreadyRunningError if somebody else does. Returns at the end."""
+        """Serve until the end; AlreadyRunningError if another process serves."""
         with _locked(self._folder), self._listening() as listener:
             threading.Thread(target=self._start, daemon=True).start()
             try:
@@ -166,7 +166,7 @@ class SqlService:
     def _start(self) -> None:
         try:
             self._source.start()
-        except Exception as error:  # the callers are told, whatever it is
+        except Exception as error:  # callers get any error as their answer
             self._failure = str(error)
             self._stops.set()
         self._is_up.set()
@@ -276,10 +276,10 @@ class SqlService:
                 while isinstance(channel.from_caller(), Cancel):
                     break
             except WireError:
-                pass  # gone: nobody wants the answer
+                pass  # the caller has gone, and its answer is not needed
             if not is_over.is_set():
                 asked.cancel()
-                # How far something has come that writes is to be told, if that takes its time too.
+                # A statement that writes gets more time, to report how many rows it has stored.
                 asked.wait(WRITE_CANCEL_SECONDS if asked.is_writing else CANCEL_SECONDS)
                 if asked.is_writing:
                     # The caller may be gone, and then the log is the only place.

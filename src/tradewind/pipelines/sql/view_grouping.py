@@ -70,7 +70,7 @@ def _covers(aggregate: Any, root: Any) -> tuple[Cover, ...]:
             if value.semanticEquals(expression):
                 exact.append(name)
             elif _class(value) == "GetStructField" and value.child().semanticEquals(expression):
-                # The start or the end of a window: one tells the other.
+                # The start or the end of a window: each determines the other.
                 parts.append(name)
         if "session_window" in str(expression.sql()):
             raise PipelineError("sessions that grow would have to be taken back; use window")

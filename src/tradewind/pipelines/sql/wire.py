@@ -49,14 +49,14 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class Hello(msgspec.Struct, tag=True):
-    """Who calls; `wants` is `ask`, `state` or `stop`."""
+    """The greeting of a caller; `wants` is `ask`, `state` or `stop`."""
 
     version: str
     wants: str = "ask"
 
 
 class Welcome(msgspec.Struct, tag=True):
-    """Who answers: its version, surroundings, master, folder, and whether Spark is up."""
+    """The service's reply: its version, surroundings, master, folder, and whether Spark is up."""
 
     version: str
     place: str = ""
@@ -131,7 +131,7 @@ _TO_CALLER: Final[msgspec.json.Decoder[ToCaller]] = msgspec.json.Decoder(ToCalle
 
 
 class WireError(PipelineError):
-    """The other side is gone, or says what nobody understands."""
+    """The other side is gone, or has sent something that is not a valid frame."""
 
 
 class StatementError(PipelineError):
@@ -155,7 +155,7 @@ class Channel:
         return peer_of(self._socket)
 
     def check_user(self) -> None:
-        """WireError if the other side belongs to somebody else."""
+        """WireError if the other side belongs to another user."""
         if self.peer[1] != os.getuid():
             raise WireError("the other side is not of this user")
 

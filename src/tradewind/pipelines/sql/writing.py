@@ -211,8 +211,8 @@ class StatementWriter:
         return None if entry is None else msgspec.json.decode(entry.value, type=WriteRun)
 
     def _forget(self, connection: Any, target: InsertTarget, sink: SinkOptions) -> None:
-        """Remove the notes of a statement that nobody can repeat."""
-        with suppress(TradewindError):  # they are small, and nobody looks at them
+        """Remove the notes of a statement that cannot be repeated."""
+        with suppress(TradewindError):  # notes that stay are small, and are never read
             connection.jetstream_manager().streams.purge(
                 KV_STREAM + MARKS_BUCKET,
                 filter=f"{KV_SUBJECTS}{MARKS_BUCKET}.{_token(target, sink)}.*",

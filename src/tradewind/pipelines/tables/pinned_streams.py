@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tradewind.spark.provider_contract import ReadTask
 
 logger = logging.getLogger(__name__)
-# A tail up to this size is read by whoever asks; a larger one by Spark's executors.
+# A tail up to this size is read by the process that pins it; a larger one by Spark's executors.
 TAIL_BYTES_MAX: Final = 16 << 20
 # How often a tail is looked for that limits keep removing.
 ATTEMPTS_MAX: Final = 10
@@ -141,7 +141,7 @@ def _pinned(
     if has_tail and _tail_bytes(point, state) <= bytes_max:
         tasks = _tail_tasks(options, provider, state, point.until_seq + 1, spec.rows)
         rows = tail.table([batch for task in tasks for batch in task.batches(tail.input_columns)])
-    # An empty stream begins behind its end.
+    # An empty stream begins after its end.
     missing = max(state.first_seq - point.until_seq - 1, 0) if point.mark is not None else 0
     lazy = _lazy_options(stream, where, spec, point.until_seq + 1, state.last_seq)
     return PinnedStream(stream, spec, point, state.last_seq, rows, lazy, tail, missing)
@@ -155,7 +155,7 @@ def _tail_options(stream: str, where: StreamPlace) -> dict[str, str]:
     """The options of the format `jetstream` for the stream or bucket."""
     is_kv = is_bucket(stream)
     named = {"bucket": stream.removeprefix(KV_STREAM)} if is_kv else {"stream": stream}
-    # A message that is missing would be missing in the answer, and nobody would know.
+    # Without this, rows of missing messages would silently be missing in the answer.
     return {**where.options, **named, "failOnDataLoss": "true"}
 
 

@@ -47,7 +47,7 @@ def table_decoder(stream: str, spec: TableSpec, address: PipelineAddress) -> Dec
 
 
 def _check_allowed(payload: str) -> None:
-    """Raise DecodingError if the payload is a function that nobody has allowed here."""
+    """Raise DecodingError if the payload is a function that is not allowed here."""
     allowed = [place.strip() for place in os.environ.get(ALLOWED, "").split(",")]
     if is_place(payload) and payload not in allowed:
         raise DecodingError(

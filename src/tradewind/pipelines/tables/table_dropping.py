@@ -1,9 +1,9 @@
-"""Removes the files of a table that nobody wants any more.
+"""Removes the files of a table that is no longer wanted.
 
-Owns what of a folder is the table's: files that the runner has named, the log, and the
-state of the runner. Whatever else is in the folder stays, and so does everything where no runner
-has ever written the table: whoever may change a stream chooses the folder and the catalog. A table
-is only dropped while no runner has its lock.
+Owns the decision which files of a folder are the table's: files that the runner has named, the log,
+and the state of the runner. All other files stay, and so does everything in a folder where no
+runner has ever written the table, because any user who may change a stream chooses the folder and
+the catalog. A table is only dropped while no runner has its lock.
 """
 
 from __future__ import annotations

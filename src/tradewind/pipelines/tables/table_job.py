@@ -188,7 +188,7 @@ class TableJob:
         )
         self._opened = ExitStack()
         try:
-            # The status belongs to whoever has the lock.
+            # Only the runner that has the lock writes the status.
             self._opened.enter_context(running(runner, pipeline.checkpoint))
         except BaseException:
             self._opened.close()
@@ -291,7 +291,7 @@ class TableJob:
         opened, self._opened, self._runner = self._opened, None, None
         self._has_lock = False
         if opened is not None:
-            with suppress(Exception):  # what the runner dies of was told before
+            with suppress(Exception):  # the error that ended the runner was reported before
                 opened.close()
 
     def _write(self) -> None:

@@ -65,7 +65,7 @@ class StreamLake:
         return self.name != self.stream
 
     def version(self) -> int | None:
-        """Which state of the table is there; None if there is none yet."""
+        """The version of the table as it is now; None if it has none yet."""
         point = pin_table(self.stream, self.spec)
         return point.version if point is not None else None
 

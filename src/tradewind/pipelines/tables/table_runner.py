@@ -117,7 +117,7 @@ class TableRunner:
     # ---------------------------------------------------------------- which tables
 
     def _look(self) -> None:
-        """Have those run that the streams ask for; nobody answering changes nothing."""
+        """Run the tables that the streams ask for; without an answer, the same ones continue."""
         if self._work.is_once and self._jobs:
             return
         try:

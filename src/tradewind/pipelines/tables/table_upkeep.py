@@ -1,7 +1,8 @@
 """Keeps the tables of streams in good order while they are written.
 
 Owns the round of maintenance that a running table gets now and then (`table_rounds`), one table at
-a time. Why a round disturbs nobody is up to `maintenance`; it can be killed at any moment.
+a time. `maintenance` sees to it that a round disturbs no reader or writer, and can be killed at any
+moment.
 """
 
 from __future__ import annotations

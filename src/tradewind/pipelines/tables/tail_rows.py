@@ -58,5 +58,5 @@ class TailRows:
         for batch in batches:
             rows = task.rows(batch)
             assert rows is not None
-            # A column that somebody else has added is null, as it is in what the writer adds.
+            # A column that another writer has added is null, as in the rows that the runner adds.
             yield aligned(rows, self.schema)

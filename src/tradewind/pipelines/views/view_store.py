@@ -137,12 +137,12 @@ class ViewStore:
         bucket.delete(f"view.{name}", revision=found.revision)
         bucket.purge(f"status.{name}")
         if found.view.kind == "bucket":
-            with suppress(BucketNotFoundError):  # somebody was faster
+            with suppress(BucketNotFoundError):  # already removed
                 self._js.kv.open(name).destroy()
         return found.view
 
     def report(self, name: str, report: ViewReport) -> None:
-        """Say how a view is, for whoever lists them."""
+        """Store the state of a view, for listings of views."""
         bucket = self._open()
         if bucket is not None:
             bucket.put(f"status.{name}", msgspec.json.encode(report))
