@@ -135,7 +135,7 @@ FACTS: Final[dict[str, tuple[Finder, re.Pattern[str], set[str]]]] = {
     "syncs": (
         syncs,
         re.compile(r"\bf(?:data)?sync\b"),
-        {"private_files.py", *SYNC_FILES_THAT_GROW},
+        {"private_files.py", "platform_calls.py", *SYNC_FILES_THAT_GROW},
     ),
 }
 

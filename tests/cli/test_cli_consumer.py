@@ -195,7 +195,7 @@ def test_a_start_may_be_a_time(offline: Cli, tmp_path: Path) -> None:
     ("flags", "text"),
     [
         (["--deliver", "sometimes"], "--deliver: all, new, last"),
-        (["--backoff", "cubic"], "--backoff': must be one of linear, none"),
+        (["--backoff", "cubic"], "--backoff must be one of linear, none"),
         (["--nak-delay", "soon"], "tradewind.nak.delay must be "),
         (["--nak-delay-for", "busy"], "--nak-delay-for: CLASS=RULE as in busy=10s, not 'busy'"),
         (["--backoff", "linear", "--backoff-min", "1h"], "--backoff-min: must be more than 0"),

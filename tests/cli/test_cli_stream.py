@@ -122,7 +122,7 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
     [
         (["--max-age", "soon"], "--max-age must be a duration such as"),
         (["--max-bytes", "1 parsec"], "--max-bytes must be a size such as"),
-        (["--storage", "tape"], "--storage': must be one of file, memory, not 'tape'"),
+        (["--storage", "tape"], "--storage must be one of file, memory, not 'tape'"),
         (["--metadata", "alone"], "--metadata: KEY=VALUE"),
         (
             ["--transform-source", "a"],
@@ -437,7 +437,7 @@ def test_templates_are_made_shown_tried_and_removed(cli: Cli, js_server: ServerP
     if js_server.kind == "official":
         assert "requires a tradewind-server" in cli(*flags).err
         return
-    assert "first token" in cli("template", "add", "T", "--match", "*.>", "--stream", "T_{1}").err
+    assert "plain token" in cli("template", "add", "T", "--match", "*.>", "--stream", "T_{1}").err
     assert cli(*flags, "--dry-run").ok().out == "Template T is valid\n"
     assert cli("template", "ls").ok().out == "No Templates defined\n"
     cli(*flags, "--max-streams", "2", "--idle", "1h", "--max-msgs", "5").ok()

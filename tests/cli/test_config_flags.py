@@ -159,19 +159,22 @@ def applied(flags: StreamFlags | ConsumerFlags) -> StreamConfig | ConsumerConfig
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (StreamFlags(max_age="soon"), "--max-age: 'soon' is not a duration"),
-        (StreamFlags(duplicate_window="soon"), "--dupe-window: 'soon' is not a duration"),
+        (StreamFlags(max_age="soon"), "--max-age must be a duration such as"),
+        (StreamFlags(duplicate_window="soon"), "--dupe-window must be a duration such as"),
         (
             StreamFlags(subject_delete_marker_ttl="soon"),
-            "--subject-del-markers-ttl: 'soon' is not a duration",
+            "--subject-del-markers-ttl must be a duration such as",
         ),
-        (StreamFlags(max_bytes="much"), "--max-bytes: 'much'"),
-        (StreamFlags(max_msg_size="much"), "--max-msg-size: 'much'"),
-        (ConsumerFlags(ack_wait="soon"), "--wait: 'soon' is not a duration"),
-        (ConsumerFlags(idle_heartbeat="soon"), "--heartbeat: 'soon' is not a duration"),
-        (ConsumerFlags(max_expires="soon"), "--max-pull-expire: 'soon' is not a duration"),
-        (ConsumerFlags(inactive_threshold="soon"), "--inactive-threshold: 'soon' is not"),
-        (ConsumerFlags(max_bytes="much"), "--max-pull-bytes: 'much'"),
+        (StreamFlags(max_bytes="much"), "--max-bytes must be a size such as"),
+        (StreamFlags(max_msg_size="much"), "--max-msg-size must be a size such as"),
+        (ConsumerFlags(ack_wait="soon"), "--wait must be a duration such as"),
+        (ConsumerFlags(idle_heartbeat="soon"), "--heartbeat must be a duration such as"),
+        (ConsumerFlags(max_expires="soon"), "--max-pull-expire must be a duration such as"),
+        (
+            ConsumerFlags(inactive_threshold="soon"),
+            "--inactive-threshold must be a duration such as",
+        ),
+        (ConsumerFlags(max_bytes="much"), "--max-pull-bytes must be a size such as"),
     ],
 )
 def test_an_error_names_the_flag(flags: StreamFlags | ConsumerFlags, error: str) -> None:

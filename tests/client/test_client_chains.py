@@ -195,7 +195,7 @@ async def test_a_message_is_proved_in_one_document(js: JetStream, answers: Chain
     for wrong in ({"sequence": -1}, {"sequence": 1 << 64}, {"time_ns": 1 << 63}):
         with pytest.raises(ChainError, match="no stream has such a message"):
             proofs.check_proof(msgspec.structs.replace(again, **wrong))
-    with pytest.raises(ChainError, match="before: a hash has 64"):
+    with pytest.raises(ChainError, match="before must be a hash of 64"):
         proofs.check_proof(msgspec.structs.replace(again, before="xyz"))
     with pytest.raises(ChainError, match="not a proof of a message"):
         proofs.decode_proof(b"[]")
@@ -213,7 +213,7 @@ async def test_pages_that_are_not_what_was_asked_for_are_refused(
         ({"first_index": 3}, "are not those from 0 on"),
         ({"records": b""}, "sends none from 0 on"),
         ({"records": b"\x01abc"}, "are not those from 0 on"),
-        ({"records": b"\x09"}, "byte 0: a record has a kind"),
+        ({"records": b"\x09"}, "byte 0: a record must have a kind"),
     ):
 
         def entries(

@@ -128,5 +128,5 @@ def test_files_for_hosts_are_private_and_complete(call: Call, tmp_path: Path) ->
 def test_a_wrong_number_of_nodes_starts_nothing(call: Call, folder: Path) -> None:
     done = call("cluster", "up", "--nodes", "1000000000", "--dir", str(folder))
     assert done.code == 1
-    assert "a cluster has 2 to 15" in done.err
+    assert "a cluster must have 2 to 15" in done.err
     assert not folder.exists()

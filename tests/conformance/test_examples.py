@@ -260,15 +260,16 @@ def test_service_decides_who_may_connect(start: StartServer) -> None:
 
 
 def test_the_worker_packs_orders_in_its_processes(start: StartServer, tmp_path: Path) -> None:
+    program = EXAMPLES / "worker.py"
     server = start("", "-js", "-sd", str(tmp_path))
     with tradewind.sync.connect(server.url, timeout=60) as connection:
         js = connection.jetstream()
         js.manager.streams.add(name="ORDERS", subjects=["orders.>"])
         js.publish("orders.new", '{"id": 1, "fruit": "apple"}')
         js.publish("orders.new", '{"id": 2, "fruit": "stone"}')
-        command = ["-m", "tradewind.cli", "worker", "worker:app", "--server", server.url]
+        command = ["-m", "tradewind.cli", "worker", f"{program.stem}:app", "--server", server.url]
         with subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=EXAMPLES
+            [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=program.parent
         ) as worker:
             try:
                 assert worker.stdout is not None

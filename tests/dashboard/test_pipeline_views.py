@@ -16,7 +16,7 @@ from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data.runs import Launching
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
-from tradewind.pipelines.lake_figures import LakeFigures
+from tradewind.pipelines.figure_types import LakeFigures
 from tradewind.pipelines.status import (
     BatchStatus,
     PipelineStatus,

@@ -46,6 +46,8 @@ ELSEWHERE = {
     "broker.broker": _JSON,
     "broker.request_info": "a field that this server has written itself",
     "broker.room": "the address of a socket, which the kernel has written",
+    "extra_packages": "the words of an installed package, which is trusted",
+    "server.default_name": "the name of the host, which the local system gives",
     "client.core.contexts": "a file of the local user",
     "client.running.payload_codecs": _JSON,
     "client.running.retries": "durations and names that a program gives its own handlers",

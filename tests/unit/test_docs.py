@@ -359,7 +359,10 @@ def test_config_blocks_load(
 
 def test_every_block_has_a_language_that_is_checked_or_is_text() -> None:
     languages = {language for page in PAGES for language, _ in FENCE.findall(page.read_text())}
-    assert languages <= {"", "python", "conf", "yaml", "console"}
+    # The statements of recipes run in the tests of Spark.
+    assert languages <= {"", "python", "conf", "yaml", "console", "sql"}
+    pages = {page.name for page in PAGES if "```sql" in page.read_text()}
+    assert pages <= {"SPARK_RECIPES.md"}
 
 
 # ---------------------------------------------------------------------- configuration

@@ -10,29 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from tradewind.pipelines.delta_tables import DeltaLake
+from tradewind.pipelines.figure_types import LakeFigures
 from tradewind.pipelines.iceberg_tables import IcebergLake
 from tradewind.pipelines.parquet_lakes import ParquetLake
 
 KeptTable = DeltaLake | IcebergLake | ParquetLake
 _DELETIONS: Final = "deletionVectors"
-
-
-class LakeFigures(msgspec.Struct, frozen=True):
-    """A table according to its log; times are nanoseconds since 1970, 0 if nothing is there.
-
-    Unless it `is_exact`, some rows of the files are deleted, and only a reader knows which.
-    """
-
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    version: str = ""
-    committed_ns: int = 0
-    is_exact: bool = True
 
 
 class FigureReader:

@@ -27,9 +27,10 @@ from tradewind.pipelines.compaction import (
 )
 from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.figure_types import LakeFigures
 from tradewind.pipelines.iceberg_tables import IcebergLake
 from tradewind.pipelines.lake_expiry import delta_log, expire, remove_unneeded
-from tradewind.pipelines.lake_figures import FigureReader, KeptTable, LakeFigures
+from tradewind.pipelines.lake_figures import FigureReader, KeptTable
 from tradewind.pipelines.lakes import COMPACTED
 from tradewind.pipelines.parquet_lakes import ParquetLake
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_figures import LakeFigures
+from tradewind.pipelines.figure_types import LakeFigures
 from tradewind.pipelines.tables import table_dropping
 from tradewind.pipelines.tables.table_dropping import check_droppable, drop_table
 from tradewind.pipelines.tables.table_spec import (

@@ -22,8 +22,8 @@ from tradewind.documents import Place as DocumentPlace
 from tradewind.errors import TradewindError
 from tradewind.pipelines.document import PipelineDocument
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.figure_types import LakeFigures
 from tradewind.pipelines.intervals import parse_interval_ms
-from tradewind.pipelines.lake_figures import LakeFigures
 from tradewind.pipelines.leases import locked
 from tradewind.pipelines.model import Head, Iceberg, Pipeline, Sink, Source
 from tradewind.pipelines.pipeline_connections import PipelineAddress

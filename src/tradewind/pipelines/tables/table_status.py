@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_figures import FigureReader, LakeFigures
+from tradewind.pipelines.figure_types import LakeFigures
 from tradewind.pipelines.parquet_lakes import DONE_FILE, ParquetLake
 from tradewind.pipelines.places import Place, place_of, replace_file
 from tradewind.pipelines.status import is_alive_there, read_status_file, write_status_file
@@ -174,6 +174,9 @@ class TableFigureReader:
     def __init__(self, stream: str, spec: TableSpec) -> None:
         self._stream = stream
         self._spec = spec
+        # Readers of lakes need pyarrow; the status file alone does not.
+        from tradewind.pipelines.lake_figures import FigureReader
+
         self._reader = FigureReader()
 
     def read(self) -> LakeFigures:
