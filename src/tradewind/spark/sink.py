@@ -71,7 +71,7 @@ class BatchWriter(DataSourceArrowWriter):
         return _run(self._options, self._plan, epoch, iterator, waits=self._is_named)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Called when all rows are stored; removes the marks of an unnamed write."""
+        """Called when all rows are stored. Marks of a write that cannot be repeated are removed."""
         written = [message for message in messages if isinstance(message, Written)]
         if self._is_named and not self._has_run:
             return

@@ -120,9 +120,9 @@ def _read_answer(shown: str, question: str, flag: str, help_text: str) -> str:
     """The text that was typed; after `?`, the help is shown and the question repeated."""
     check_terminal(question, flag)
     while True:
-        write_note(f"? {shown} ")
-        sys.stderr.flush()
         with _own_line_after_interrupt():
+            write_note(f"? {shown} ")
+            sys.stderr.flush()
             answer = _read_line().strip()
         if answer != HELP_KEY:
             return answer

@@ -14,7 +14,6 @@ import msgspec
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.figure_types import LakeFigures
-from tradewind.pipelines.parquet_lakes import DONE_FILE, ParquetLake
 from tradewind.pipelines.places import Place, place_of, replace_file
 from tradewind.pipelines.status import is_alive_there, read_status_file, write_status_file
 from tradewind.pipelines.tables.table_spec import (
@@ -190,6 +189,8 @@ class TableFigureReader:
 
     def _folder(self) -> LakeFigures:
         """A folder of Parquet files, whose version is the last batch that is complete."""
+        from tradewind.pipelines.parquet_lakes import DONE_FILE, ParquetLake
+
         found = self._reader.read(ParquetLake(table_folder(self._spec)))
         done = state_place(self._stream, self._spec) / "queries" / QUERY / DONE_FILE
         try:
