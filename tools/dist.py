@@ -234,7 +234,8 @@ def wheel_problem(names: set[str], tracked: set[str]) -> str:
     compiled = {name.removesuffix(".pyx") for name in sources if name.endswith(".pyx")} | {
         stem for name in sources if (stem := name.removesuffix(".pxd")) + ".py" in sources
     }
-    found = {name for name in names if ".dist-info/" not in name}
+    # auditwheel adds an entry for each folder.
+    found = {name for name in names if ".dist-info/" not in name and not name.endswith("/")}
     modules = {name for name in found if name.endswith(".so")}
     by_stem = {re.sub(r"\.[^/]*\.so$", "", name): name for name in modules}
     wanted |= {by_stem.get(stem, stem + ".*.so") for stem in compiled}

@@ -29,6 +29,7 @@ WHEEL = {
 def test_whole_packages_are_right() -> None:
     assert tool.sdist_problem(SDIST, TRACKED) == tool.WORKS
     assert tool.wheel_problem(WHEEL, TRACKED) == tool.WORKS
+    assert tool.wheel_problem(WHEEL | {"tradewind/", "tradewind/look/"}, TRACKED) == tool.WORKS
 
 
 @pytest.mark.parametrize("name", sorted(SDIST & TRACKED))

@@ -33,6 +33,42 @@ build_meta.prepare_metadata_for_build_wheel(".")
 build_meta.build_sdist("dist")
 """
 
+SYNC_SOURCES = (
+    "__init__.py",
+    "system_calls.pxd",
+    "store/__init__.py",
+    "store/files/__init__.py",
+    "store/files/file_sync.pyx",
+    "store/files/file_sync.pxd",
+)
+CALLS = """
+from libc.errno cimport ENOSYS, errno
+from tradewind.system_calls cimport open_event, open_timer, set_timer
+
+def said(int result, str good):
+    return "ENOSYS" if result < 0 and errno == ENOSYS else good if result >= 0 else "failed"
+
+def answers():
+    cdef int timer
+    yield said(open_event(), "opened")
+    timer = open_timer()
+    yield said(timer, "opened")
+    yield said(set_timer(timer, 1), "set")
+"""
+USE_CALLS = """
+import os, sys, types
+# Of the package only what was compiled.
+sys.modules["tradewind"] = package = types.ModuleType("tradewind")
+package.__path__ = ["tradewind"]
+from tradewind.store.files.file_sync import sync_descriptor
+from tradewind.calls import answers
+sync_descriptor(os.open("file", os.O_RDWR | os.O_CREAT), "file")
+try:
+    sync_descriptor(os.open("file", os.O_RDWR), "nothing")
+except FileNotFoundError:
+    print("synced", *answers())
+"""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -149,6 +185,23 @@ def test_sanitized_and_traced_modules_differ(project: Path) -> None:
     assert not (project / "src" / "small" / "fast.c").exists()
     assert build(project, TRADEWIND_TRACE="1").returncode == 0
     assert "CYTHON_TRACE" in (project / "src" / "small" / "fast.c").read_text()
+
+
+@pytest.mark.parametrize("is_portable", [False, True])
+def test_system_calls_compile_and_answer_also_without_those_of_linux(
+    project: Path, is_portable: bool
+) -> None:
+    package = project / "src" / "tradewind"
+    for name in SYNC_SOURCES:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / "src" / "tradewind" / name, package / name)
+    (package / "calls.pyx").write_text(CALLS)
+    done = build(project, TRADEWIND_PORTABLE=str(int(is_portable)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    used = run(project / "src", "-c", USE_CALLS, PYTHONPATH=str(project / "src"))
+    assert used.returncode == 0, used.stderr
+    answers = used.stdout.split()
+    assert answers == ["synced", *(["ENOSYS"] * 3 if is_portable else ["opened", "opened", "set"])]
 
 
 def test_modules_that_are_in_place_are_not_made(project: Path) -> None:
