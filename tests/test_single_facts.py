@@ -23,12 +23,11 @@ BUCKET_NAMES: Final = ("KV_", "$KV.", "OBJ_", "$O.")
 # What accounts and leaf nodes exchange; nats-server calls the subjects of object stores wrongly.
 EXCHANGED: Final = {"$KV.>", "$OBJ.>"}
 # Files that grow are synced when they are complete, because their data never lie in memory as a
-# whole; Spark syncs blocks that the server is writing.
+# whole.
 SYNC_FILES_THAT_GROW: Final = {
     "cli/streams/backup_folders.py",
     "cli/streams/chain_backup.py",
     "recovery/saved.py",
-    "spark/store_files.py",
 }
 
 Finder = Callable[[ast.Module], Iterator[int]]
