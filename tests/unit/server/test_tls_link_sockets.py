@@ -17,8 +17,8 @@ from tls_link_kit import CONNECT, Ground, RecordingLog, until
 from certificates import Authority
 from tradewind.durations import SECOND_NS
 from tradewind.options import MIB, ServerOptions, WebsocketOptions
-from tradewind.server.app import ServerApp
-from tradewind.server.tls_pipe import TlsPipe
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.tls.tls_pipe import TlsPipe
 
 LOOPS: list[Any] = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),

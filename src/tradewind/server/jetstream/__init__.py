@@ -1,0 +1,1 @@
+"""JetStream in a server: folder, limits and remote servers, and the check of an unused store."""

@@ -1,0 +1,1 @@
+"""What a server reports about itself: its log, its monitoring ports, its spans."""
