@@ -23,7 +23,7 @@ from tradewind.options import (
     TlsOptions,
     UserOptions,
 )
-from tradewind.server import send_signal as sending
+from tradewind.server.lifecycle import send_signal as sending
 from tradewind.server.lifecycle.command import run_command
 from tradewind.server.lifecycle.flags import USAGE, FlagError, load_options, merge, parse_flags
 from tradewind.server.lifecycle.send_signal import running_servers, send_signal

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tradewind.broker.turn_watch import TurnWatch
-from tradewind.server import garbage
+from tradewind.server.lifecycle import garbage
 from tradewind.server.lifecycle.garbage import (
     YOUNG_COLLECTIONS_MAX,
     YOUNG_OBJECTS_MAX,

@@ -160,7 +160,7 @@ def test_nothing_is_left_of_a_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Timers that were forgotten would let go of everybody only when the wait below is long over.
-    for module in ("link_core", "tls_pipe"):
+    for module in ("links.link_core", "tls.tls_pipe"):
         monkeypatch.setattr(f"tradewind.server.{module}.LINGER_SECONDS", 600)
 
     async def scenario(server: ServerApp, log: RecordingLog) -> None:

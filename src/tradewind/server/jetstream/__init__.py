@@ -1,1 +1,1 @@
-"""JetStream in a server: folder, limits and remote servers, and the check of an unused store."""
+"""The surroundings of JetStream in a server: its folder, limits and remotes; the offline check."""

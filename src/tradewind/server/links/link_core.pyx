@@ -16,7 +16,7 @@ max_pending. A connection that has sent so much that reading it takes long is he
 all others have been read once.
 
 The differences between connections are given to the link, which asks nothing of its subclasses:
-whether it may write to the socket itself, and for WebSocket a framing (`server.links.link.Framing`).
+whether it may write to the socket itself, and for WebSocket a framing (`links.link.Framing`).
 """
 
 import asyncio

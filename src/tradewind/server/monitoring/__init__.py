@@ -1,1 +1,1 @@
-"""What a server reports about itself: its log, its monitoring ports, its spans."""
+"""The reports of a server about itself: its log, its monitoring ports, its spans."""
