@@ -58,7 +58,7 @@ directives = {
 quick = {"boundscheck": False, "wraparound": False}
 # Its threads would take the GIL for each line that is traced, also where they hold a lock for which
 # the loop waits with the GIL.
-untraced = "tradewind.server.threads"
+untraced = "tradewind.server.threads.threads"
 CYTHON_SAYS = re.compile(r"\[ *(\d+)/(\d+)\] Cythonizing (.+)")
 
 

@@ -25,9 +25,9 @@ from tradewind.jwt.claims import new_account, new_operator, new_user
 from tradewind.jwt.codec import encode
 from tradewind.options import OperatorOptions, ResolverOptions
 from tradewind.server.auth.callout_client import CalloutDesk
-from tradewind.server.auth.operator_gate import OperatorGate
 from tradewind.server.operators.account_book import AccountBook
 from tradewind.server.operators.lookups import LookupDesk
+from tradewind.server.operators.operator_gate import OperatorGate
 from tradewind.server.operators.resolvers import MemoryResolver
 from tradewind.server.operators.trust import trust_of
 

@@ -20,8 +20,8 @@ from benchmarks.micro import message_probes
 from benchmarks.procfs import own_cpu_s, parse_status_kib
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.sync_threads import ThreadedSyncer
-from tradewind.server.threads import SYNC_THREADS, Threads
+from tradewind.server.threads.sync_threads import ThreadedSyncer
+from tradewind.server.threads.threads import SYNC_THREADS, Threads
 from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore

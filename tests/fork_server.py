@@ -19,11 +19,11 @@ import sys
 
 # What a server with JetStream has imported when it is ready.
 MODULES = (
-    "tradewind.server.process_signals",
-    "tradewind.server.command",
-    "tradewind.server.server_process",
-    "tradewind.server.jetstream_service",
-    "tradewind.server.garbage",
+    "tradewind.server.lifecycle.process_signals",
+    "tradewind.server.lifecycle.command",
+    "tradewind.server.lifecycle.server_process",
+    "tradewind.server.jetstream.jetstream_service",
+    "tradewind.server.lifecycle.garbage",
     "tradewind.monitor.jsz",
     "uvloop",
     "encodings.idna",

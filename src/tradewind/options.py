@@ -1,8 +1,9 @@
 """Every setting of a server, typed, with its default, for flags, files and embedding.
 
-Owns names, units and defaults. `server.config` fills these from a file, `server.flags` from the
-command line; everything else only reads them. Units are part of the names: `_ns` nanoseconds,
-`_bytes` bytes. Passwords and tokens are `Secret`, which is always printed as asterisks.
+Owns names, units and defaults. `server.config` fills these from a file, `server.lifecycle.flags`
+from the command line; everything else only reads them. Units are part of the names: `_ns`
+nanoseconds, `_bytes` bytes. Passwords and tokens are `Secret`, which is always printed as
+asterisks.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from store_process_kit import PLANS, REMOVED_EVERY, Plan, Promises, message_of, 
 
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.sync_threads import ThreadedSyncer
-from tradewind.server.threads import Threads
+from tradewind.server.threads.sync_threads import ThreadedSyncer
+from tradewind.server.threads.threads import Threads
 from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.files import disk
 from tradewind.store.files.disk import OsFile

@@ -26,7 +26,7 @@ from certificates import Authority
 from harness import RawClient, wait_for
 from tradewind.errors import TradewindError
 from tradewind.server.embedded import Server, ServerThread
-from tradewind.server.garbage import Collector
+from tradewind.server.lifecycle.garbage import Collector
 from websocket_frames import BINARY, KEY, frame
 
 ROUNDS = 20

@@ -22,7 +22,7 @@ from interop_kit import (
 )
 from official_streams import STREAMS
 
-from tradewind.server.check_store import check_store
+from tradewind.server.jetstream.check_store import check_store
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import NotReadable, StoreRoot
 from tradewind.store.format.layout import block_numbers

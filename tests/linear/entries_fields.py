@@ -61,7 +61,7 @@ from tradewind.server.auth.certificate_users import read_names
 from tradewind.server.auth.distinguished_names import parse_name, reordered
 from tradewind.server.auth.scope_templates import fill_template
 from tradewind.server.config.grammar import parse_file
-from tradewind.server.leaf_urls import leaf_address
+from tradewind.server.config.leaf_urls import leaf_address
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import header_fields
 from tradewind.stream.counters import check_increment, count
@@ -335,7 +335,7 @@ for what, modules, check in (
     ("name of a bucket", ("client.streams.bucket_settings",), check_bucket),
     ("name of an object", ("client.objects.object_types",), encode_name),
     ("addresses of servers", ("client.core.addresses",), parse_servers),
-    ("address of a hub", ("server.leaf_urls",), leaf_address),
+    ("address of a hub", ("server.config.leaf_urls",), leaf_address),
 ):
     register(
         EntryPoint(

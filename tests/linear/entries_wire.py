@@ -21,10 +21,10 @@ from tradewind.errors import ProtocolError, TradewindError
 from tradewind.monitor.http import HEADER_BYTES_MAX
 from tradewind.options import WebsocketOptions
 from tradewind.server.auth.cookies import parse_cookies
-from tradewind.server.leaf_greeting import INFO_BYTES_MAX
-from tradewind.server.leaf_proxy import ANSWER_BYTES_MAX
-from tradewind.server.proxy_header import ADDRESSES_BYTES_MAX, read_header
-from tradewind.server.websocket_handshake import REQUEST_BYTES_MAX, Handshake
+from tradewind.server.leafnodes.leaf_greeting import INFO_BYTES_MAX
+from tradewind.server.leafnodes.leaf_proxy import ANSWER_BYTES_MAX
+from tradewind.server.links.proxy_header import ADDRESSES_BYTES_MAX, read_header
+from tradewind.server.websocket.websocket_handshake import REQUEST_BYTES_MAX, Handshake
 from tradewind.wire.leaf_parser import LeafParser
 from tradewind.wire.parser import Parser
 from tradewind.wire.websocket import FrameDecoder
@@ -197,7 +197,7 @@ register(
 register(
     EntryPoint(
         "WebSocket frames, compressed",
-        ("wire.websocket", "server.websocket_framing"),
+        ("wire.websocket", "server.websocket.websocket_framing"),
         READ_BYTES,
         whole(lambda: frames(compression=True)),
         (
@@ -237,7 +237,7 @@ HEAD_FRAMES: tuple[Frame, ...] = (
 register(
     EntryPoint(
         "head of a WebSocket request",
-        ("server.websocket_handshake", "server.auth.cookies"),
+        ("server.websocket.websocket_handshake", "server.auth.cookies"),
         REQUEST_BYTES_MAX,
         whole(upgrades),
         HEAD_ATOMS,
@@ -249,7 +249,7 @@ register(
 register(
     EntryPoint(
         "head of a WebSocket request, byte by byte",
-        ("server.websocket_handshake",),
+        ("server.websocket.websocket_handshake",),
         REQUEST_BYTES_MAX,
         in_pieces(upgrades, 1),
         HEAD_ATOMS[:4],
@@ -288,7 +288,11 @@ for what, end, size in (
     register(
         EntryPoint(
             f"{what}, byte by byte",
-            ("client.core.first_lines", "server.leaf_proxy", "server.leaf_greeting"),
+            (
+                "client.core.first_lines",
+                "server.leafnodes.leaf_proxy",
+                "server.leafnodes.leaf_greeting",
+            ),
             size,
             in_pieces(first_lines(end, size), 1),
             (b"\r\n", b"\r", b"a: b\r\n"),
@@ -440,7 +444,7 @@ register(
 register(
     EntryPoint(
         "PROXY protocol",
-        ("server.proxy_header",),
+        ("server.links.proxy_header",),
         ADDRESSES_BYTES_MAX,
         read_header,
         (b"PROXY ", b"TCP4 ", b"1.1.1.1 ", b"\r\n", b"::", b"\r\n\r\n\x00\r\nQUIT\n"),

@@ -32,12 +32,12 @@ from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
 from tradewind.options import OpenTelemetryOptions, OperatorOptions, ServerOptions
-from tradewind.server import flags, reload
 from tradewind.server.config import absent, load
 from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.load import load_config_file
 from tradewind.server.config.reader import Reader, Table
 from tradewind.server.config.tree import ConfigNode
+from tradewind.server.lifecycle import flags, reload
 from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 
 ROOT = Path(__file__).parent.parent.parent

@@ -31,8 +31,9 @@ SECONDS = 60
 DECODERS = (
     "api/go_json.py", "api/go_time.py", "api/plain_json.py", "api/requests.py", "chain/", "jwt/",
     "client/core/headers.py", "client/core/protocol.pyx", "client/core/upgrade.py",
-    "route/mapping.py", "server/config/", "server/proxy_header.py", "server/websocket_handshake.py",
-    "store/backup/", "store/format/", "store/repair/", "wire/",
+    "route/mapping.py", "server/config/", "server/links/proxy_header.py",
+    "server/websocket/websocket_handshake.py", "store/backup/", "store/format/",
+    "store/repair/", "wire/",
 )  # fmt: skip
 # Recounts for tests and for TRADEWIND_INVARIANTS; see CONTRIBUTING.md.
 RECOUNTS = ("testing/", "store/table/totals_audit.py", "invariants.pyx")
@@ -49,7 +50,7 @@ OWN_STATE = {
     "jetstream/transactions/commit_planning.py": "sequences were given out in the same step",
     "jetstream/transactions/given_up_letters.py": "the key was looked up before",
     "pipelines/sql/desk.py": "the thread has said that it is done",
-    "server/tls.py": "only listeners use this context",
+    "server/tls/tls.py": "only listeners use this context",
     "spark/sink.py": "Spark sets it for each task of a streaming query",
     "store/commits/syncer.pyx": "who commits what is ours",
     "store/files/disk.py": "mappings are made by the store",

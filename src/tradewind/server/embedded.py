@@ -20,9 +20,9 @@ from tradewind.clock import Clock, ShiftedClock
 from tradewind.durations import SECOND_NS
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import JetStreamOptions, ServerOptions
-from tradewind.server.app import ServerApp
 from tradewind.server.config.load import load_config_file
-from tradewind.server.logs import Log, open_log
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.monitoring.logs import Log, open_log
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0

@@ -19,11 +19,11 @@ def main() -> int:
     """Run the program; returns its exit code."""
     # A start creates objects and drops few; `garbage` continues from there.
     gc.disable()
-    from tradewind.server.process_signals import ProcessSignals
+    from tradewind.server.lifecycle.process_signals import ProcessSignals
 
     signals = ProcessSignals()
     signals.catch()
-    from tradewind.server.command import run_command
+    from tradewind.server.lifecycle.command import run_command
 
     return run_command(sys.argv[1:], signals)
 

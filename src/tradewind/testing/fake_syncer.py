@@ -10,7 +10,7 @@ from tradewind.store.commits.syncer import INTERVAL_NS, Syncer, SyncJob
 
 
 class SteppedSyncer(Syncer):
-    """A replacement for `tradewind.server.sync_threads.ThreadedSyncer`.
+    """A replacement for `tradewind.server.threads.sync_threads.ThreadedSyncer`.
 
     `waiting` are the commits that no worker has begun, `synced` those that are done without the
     owner's knowledge; they can be taken in any order.

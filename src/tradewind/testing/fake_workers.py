@@ -1,4 +1,4 @@
-"""A replacement for `tradewind.server.workers`: everything is complete when a call returns.
+"""A replacement for `tradewind.server.threads.workers`: everything is complete when a call returns.
 
 Owns the jobs that arrived while another one was being finished.
 """

@@ -3,7 +3,7 @@
 Owns the frame format, masking, inflating and every limit on them, for both ends of a connection. It
 never touches a socket and never answers by itself: control frames are handed out with
 `take_control`, violations are raised as `WebsocketError` with the close code to send. The HTTP
-upgrade before it is `server.websocket_handshake`.
+upgrade before it is `server.websocket.websocket_handshake`.
 
 Memory is bounded: plain payloads are passed on as they arrive, so only a partial header or control
 frame is ever held; compressed payloads are inflated as they arrive, at most

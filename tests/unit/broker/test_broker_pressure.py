@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from tradewind.options import ServerOptions
-from tradewind.server.link import Turns
-from tradewind.server.link_core import SessionLink
+from tradewind.server.links.link import Turns
+from tradewind.server.links.link_core import SessionLink
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.wire import ops
 

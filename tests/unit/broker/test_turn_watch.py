@@ -7,7 +7,7 @@ import pytest
 from tradewind.broker.turn_watch import BUDGET_NS, QUIET_NS, TurnWatch
 from tradewind.errors import ConfigError
 from tradewind.monitor.facade import MonitorView
-from tradewind.server.turn_budget import EXIT_STRICT, set_turn_budget
+from tradewind.server.links.turn_budget import EXIT_STRICT, set_turn_budget
 from tradewind.testing import FakeClock, InProcessServer, MemoryLog
 from tradewind.testing.fake_disk import SimulatedDisk
 

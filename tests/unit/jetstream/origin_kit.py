@@ -24,7 +24,7 @@ CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
 
 
 class Wire:
-    """A link from the spoke to the hub, as `server.remotes` makes it of a connection."""
+    """A link from the spoke to the hub, as `server.jetstream.remotes` makes it of a connection."""
 
     name = "hub"
     on_arrival: Callable[[], None] | None = None

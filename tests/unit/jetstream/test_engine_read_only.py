@@ -10,7 +10,7 @@ import pytest
 from engine_kit import Peer
 
 from tradewind.options import JetStreamOptions, ServerOptions
-from tradewind.server.unchanged_disk import ServedDisk
+from tradewind.server.jetstream.unchanged_disk import ServedDisk
 from tradewind.store.files.disk import DiskError, OsDisk
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk

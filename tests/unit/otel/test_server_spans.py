@@ -18,7 +18,7 @@ from tradewind.client.jetstream import JetStream
 from tradewind.client.streams.consumers import Consumer
 from tradewind.options import JetStreamOptions, OpenTelemetryOptions, ServerOptions
 from tradewind.otel import SpanExporter, instrument
-from tradewind.server.app import ServerApp
+from tradewind.server.lifecycle.app import ServerApp
 from tradewind.testing import MemoryLog
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

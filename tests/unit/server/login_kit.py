@@ -41,16 +41,16 @@ from tradewind.durations import SECOND_NS
 from tradewind.jwt import claims as kinds
 from tradewind.jwt.codec import decode_as, encode
 from tradewind.options import CompressionOptions, TlsOptions, WebsocketOptions
-from tradewind.server.app import ServerApp
 from tradewind.server.config.load import load_config_file
-from tradewind.server.link import StreamLink
-from tradewind.server.logs import Log
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.links.link import StreamLink
+from tradewind.server.links.proxy_header import ProxyHead
+from tradewind.server.links.tls_link import client_pipe, late_pipe
+from tradewind.server.monitoring.logs import Log
 from tradewind.server.operators.resolvers import ResolverError, UrlResolver
-from tradewind.server.proxy_header import ProxyHead
-from tradewind.server.tls import server_context
-from tradewind.server.tls_link import client_pipe, late_pipe
-from tradewind.server.tls_pipe import TlsSettings
-from tradewind.server.websocket_link import AcceptedFrameLink
+from tradewind.server.tls.tls import server_context
+from tradewind.server.tls.tls_pipe import TlsSettings
+from tradewind.server.websocket.websocket_link import AcceptedFrameLink
 from tradewind.store.format.s2 import Decompressor
 from websocket_frames import BINARY, KEY, decode_all, deflate, frame
 

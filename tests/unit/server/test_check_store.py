@@ -14,9 +14,9 @@ import pytest
 from subject_tables import subject_table
 from tradewind.errors import StoreError
 from tradewind.options import EncryptionOptions, Secret
-from tradewind.server.check_store import CANNOT_RUN, CLEAN, DAMAGED, check_store
-from tradewind.server.command import run_command
-from tradewind.server.unchanged_disk import UnchangedDisk
+from tradewind.server.jetstream.check_store import CANNOT_RUN, CLEAN, DAMAGED, check_store
+from tradewind.server.jetstream.unchanged_disk import UnchangedDisk
+from tradewind.server.lifecycle.command import run_command
 from tradewind.store.files.disk import MissingFile, OsDisk
 from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder.stream_folder import StoreRoot

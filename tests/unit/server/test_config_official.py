@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from realistic_configs import REALISTIC
 
-from tradewind.server.command import run_command
+from tradewind.server.lifecycle.command import run_command
 
 OFFICIAL = Path(sys.executable).parent / "nats-server"
 NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tradewind.route import sharing_rules
-from tradewind.server.command import run_command
+from tradewind.server.lifecycle.command import run_command
 
 OFFICIAL = Path(sys.executable).parent / "nats-server"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tradewind.nkeys import create_server_id
-from tradewind.server.default_name import default_server_name
+from tradewind.server.lifecycle.default_name import default_server_name
 
 SERVER_ID = "NA" + "X4TQ2M" + "A" * 48
 

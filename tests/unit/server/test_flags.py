@@ -23,10 +23,10 @@ from tradewind.options import (
     TlsOptions,
     UserOptions,
 )
-from tradewind.server import send_signal as sending
-from tradewind.server.command import run_command
-from tradewind.server.flags import USAGE, FlagError, load_options, merge, parse_flags
-from tradewind.server.send_signal import running_servers, send_signal
+from tradewind.server.lifecycle import send_signal as sending
+from tradewind.server.lifecycle.command import run_command
+from tradewind.server.lifecycle.flags import USAGE, FlagError, load_options, merge, parse_flags
+from tradewind.server.lifecycle.send_signal import running_servers, send_signal
 
 OFFICIAL = Path(sys.executable).parent / "nats-server"
 
@@ -276,7 +276,8 @@ def test_help_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_version_and_check_do_not_load_the_server() -> None:
     code = (
-        "import sys; from tradewind.server.command import run_command; run_command(['-v']); "
+        "import sys; from tradewind.server.lifecycle.command import run_command; "
+        "run_command(['-v']); "
         "print([name for name in ('asyncio', 'ssl', 'uvloop', 'cryptography', 'nacl') "
         "if name in sys.modules])"
     )

@@ -13,8 +13,8 @@ from tls_link_kit import RecordingLog
 
 import tradewind
 from tradewind.options import JetStreamOptions, ServerOptions
-from tradewind.server.app import ServerApp
-from tradewind.server.logs import Log
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.monitoring.logs import Log
 
 SOURCES = str(Path(tradewind.__file__).parent)
 AUDIT = "totals_audit.py"  # assertions that are on in tests

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from tradewind.broker.turn_watch import TurnWatch
-from tradewind.server import garbage
-from tradewind.server.garbage import (
+from tradewind.server.lifecycle import garbage
+from tradewind.server.lifecycle.garbage import (
     YOUNG_COLLECTIONS_MAX,
     YOUNG_OBJECTS_MAX,
     Collector,
     collect_only_what_is_new,
     name_collections,
 )
-from tradewind.server.generations import make_young, parts_of
+from tradewind.server.lifecycle.generations import make_young, parts_of
 from tradewind.testing import FakeClock, MemoryLog
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from tls_link_kit import every_step_is_cheap
 
-from tradewind.server.handshakes import (
+from tradewind.server.tls.handshakes import (
     ENDS_PER_TURN,
     STEP_NS_MAX,
     STEPS_PER_TURN,

@@ -17,7 +17,7 @@ from tradewind.options import ServerOptions, WebsocketOptions
 from tradewind.server.config.checks import check_options
 from tradewind.server.config.known_servers import KNOWN_SERVERS_MAX
 from tradewind.server.config.load import load_config_file
-from tradewind.server.gossip import OWN_PLACES_MAX, advertised, connect_urls
+from tradewind.server.links.gossip import OWN_PLACES_MAX, advertised, connect_urls
 from tradewind.testing import InProcessServer
 
 LOOPBACK = "127.0.0.1"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tradewind.errors import ProtocolError
-from tradewind.server.leaf_greeting import INFO_BYTES_MAX, LeafGreeting
+from tradewind.server.leafnodes.leaf_greeting import INFO_BYTES_MAX, LeafGreeting
 
 INFO = b'INFO {"leafnode_urls":[],"client_id":1,"tls_required":true}\r\n'
 

@@ -15,7 +15,7 @@ from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 from tradewind.options import LeafProxyOptions, Secret
-from tradewind.server.leaf_proxy import ANSWER_BYTES_MAX, open_tunnel
+from tradewind.server.leafnodes.leaf_proxy import ANSWER_BYTES_MAX, open_tunnel
 
 OK = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n"
 

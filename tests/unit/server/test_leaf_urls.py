@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tradewind.client.errors import OptionsError
-from tradewind.server.leaf_urls import leaf_address
+from tradewind.server.config.leaf_urls import leaf_address
 
 
 @pytest.mark.parametrize(

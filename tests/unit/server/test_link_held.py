@@ -14,8 +14,8 @@ from tls_link_kit import CONNECT, RecordingLog, until
 
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.options import ServerOptions
-from tradewind.server.app import ServerApp
-from tradewind.server.link import StreamLink
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.links.link import StreamLink
 from tradewind.testing import FakeClock
 
 LOOPS: list[Any] = [

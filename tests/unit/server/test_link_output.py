@@ -19,8 +19,8 @@ from certificates import Authority
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.session import Session
 from tradewind.options import ServerOptions, WebsocketOptions
-from tradewind.server.app import ServerApp
-from tradewind.server.link import StreamLink
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.links.link import StreamLink
 from tradewind.testing import FakeClock
 
 LOOPS: list[Any] = [

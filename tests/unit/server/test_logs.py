@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from tradewind.errors import ServerStartError
 from tradewind.options import ServerOptions
-from tradewind.server.log_sinks import FileSink
-from tradewind.server.logs import Log, StderrSink, open_log
+from tradewind.server.monitoring.log_sinks import FileSink
+from tradewind.server.monitoring.logs import Log, StderrSink, open_log
 
 NOW_NS = 1_767_323_045_123_456_789  # 2026-01-02 03:04:05.123456789 UTC
 PID = os.getpid()

@@ -16,8 +16,8 @@ from tradewind.errors import ServerStartError
 from tradewind.interfaces import public_places, reachable_urls
 from tradewind.options import ServerOptions
 from tradewind.own_addresses import is_host, is_wildcard, listen_on, plain_ip
-from tradewind.server.flags import merge, parse_flags
-from tradewind.server.listener import bind
+from tradewind.server.lifecycle.flags import merge, parse_flags
+from tradewind.server.links.listener import bind
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.errors import ProtocolError
-from tradewind.server.proxy_header import (
+from tradewind.server.links.proxy_header import (
     ADDRESSES_BYTES_MAX,
     LINE_BYTES_MAX,
     ProxyHeader,

@@ -18,7 +18,7 @@ from tradewind.options import (
     UserOptions,
     WebsocketOptions,
 )
-from tradewind.server.reload import describe_changes
+from tradewind.server.lifecycle.reload import describe_changes
 
 OLD = ServerOptions(
     server_name="n1", authorization=AuthorizationOptions("a", Secret("hush"), Secret("hush"))

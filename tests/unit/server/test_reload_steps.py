@@ -21,7 +21,7 @@ from tradewind.jetstream.stream_catalog import create_stream
 from tradewind.monitor import stepping
 from tradewind.monitor.stepping import Stepped
 from tradewind.options import AccountOptions, ServerOptions
-from tradewind.server.app import ReloadPlan
+from tradewind.server.lifecycle.app import ReloadPlan
 from tradewind.testing import InProcessServer
 from tradewind.testing.gates import OpenGate
 

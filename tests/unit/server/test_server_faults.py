@@ -11,8 +11,8 @@ import pytest
 from tls_link_kit import CONNECT, RecordingLog, until
 
 from tradewind.options import ServerOptions
-from tradewind.server.app import ServerApp
-from tradewind.server.logs import Log
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.monitoring.logs import Log
 
 Patch = pytest.MonkeyPatch
 SECONDS = 30

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from harness import ServerProcess
-from tradewind.server.service_manager import READY, STOPPING, VARIABLE, tell_service_manager
+from tradewind.server.lifecycle.service_manager import (
+    READY,
+    STOPPING,
+    VARIABLE,
+    tell_service_manager,
+)
 
 SECONDS = 20
 

@@ -56,14 +56,14 @@ NOT_FOR_A_PLAIN_SERVER = {
     "tradewind.monitor.prometheus",
     "tradewind.server.config.grammar",
     "tradewind.server.config.load",
-    "tradewind.server.pid_files",
-    "tradewind.server.log_sinks",
-    "tradewind.server.reload",
-    "tradewind.server.send_signal",
-    "tradewind.server.telemetry",
-    "tradewind.server.tls",
-    "tradewind.server.tls_pipe",
-    "tradewind.server.websocket_listener",
+    "tradewind.server.lifecycle.pid_files",
+    "tradewind.server.monitoring.log_sinks",
+    "tradewind.server.lifecycle.reload",
+    "tradewind.server.lifecycle.send_signal",
+    "tradewind.server.monitoring.telemetry",
+    "tradewind.server.tls.tls",
+    "tradewind.server.tls.tls_pipe",
+    "tradewind.server.websocket.websocket_listener",
     "tradewind.wire.websocket",
     "argparse",
     "bcrypt",
@@ -123,7 +123,7 @@ def imported_by_a_start(*flags: str) -> set[str]:
 
 def test_a_plain_start_loads_nothing_that_only_some_servers_need() -> None:
     loaded = imported_by_a_start()
-    assert "tradewind.server.app" in loaded
+    assert "tradewind.server.lifecycle.app" in loaded
     assert loaded & NOT_FOR_A_PLAIN_SERVER == set()
 
 

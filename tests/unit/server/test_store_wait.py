@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import RawClient, ServerProcess
-from tradewind.server.store_wait import PAUSE_SECONDS, WAIT_NS_MAX, when_free
+from tradewind.server.jetstream.store_wait import PAUSE_SECONDS, WAIT_NS_MAX, when_free
 from tradewind.store.files.disk import FolderInUse, OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.testing.fake_clock import FakeClock

@@ -14,9 +14,9 @@ import pytest
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.faults import Faults
-from tradewind.server.sync_threads import ThreadedSyncer
-from tradewind.server.threads import FineTimer, Threads
-from tradewind.server.workers import LoopWorkers
+from tradewind.server.threads.sync_threads import ThreadedSyncer
+from tradewind.server.threads.threads import FineTimer, Threads
+from tradewind.server.threads.workers import LoopWorkers
 from tradewind.store.commits.commit import Commit
 from tradewind.store.commits.syncer import SyncEntry, Syncer, SyncJob, SyncMode
 from tradewind.store.files.disk import Operation, OsDisk, OsFile

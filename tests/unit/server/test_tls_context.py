@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from certificates import Authority, Certificate, write_key
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import TlsOptions
-from tradewind.server.tls import (
+from tradewind.server.tls.tls import (
     check_pinned,
     peer_certificate,
     requires_client_certificate,

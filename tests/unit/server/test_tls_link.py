@@ -18,8 +18,8 @@ from tls_link_kit import (
 
 from certificates import Authority
 from tradewind.options import ServerOptions
-from tradewind.server.handshakes import STEPS_PER_TURN, HandshakeTurns
-from tradewind.server.tls_pipe import (
+from tradewind.server.tls.handshakes import STEPS_PER_TURN, HandshakeTurns
+from tradewind.server.tls.tls_pipe import (
     HANDSHAKE_BYTES_MAX,
     HANDSHAKE_READ_BYTES,
     TlsStage,
@@ -462,7 +462,7 @@ async def test_client_that_leaves_during_the_handshake_is_logged(
 async def test_refused_client_that_does_not_go_is_cut_off(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tradewind.server.tls_pipe.DRAIN_SECONDS", 0.02)
+    monkeypatch.setattr("tradewind.server.tls.tls_pipe.DRAIN_SECONDS", 0.02)
     connection = ground.connect(ground.settings())
     connection.transport.receive(b"PING\r\n")
     assert connection.pipe in connection.settings.pending, "whoever stops the listener finds it"

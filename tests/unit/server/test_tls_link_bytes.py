@@ -23,8 +23,8 @@ from certificates import Authority
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.session import BLOCKED_STALL_FLAG
 from tradewind.options import MIB, ServerOptions
-from tradewind.server.tls_link import late_pipe
-from tradewind.server.tls_pipe import AREA_BYTES, CONTROL_BYTES_MAX
+from tradewind.server.links.tls_link import late_pipe
+from tradewind.server.tls.tls_pipe import AREA_BYTES, CONTROL_BYTES_MAX
 from tradewind.wire import ops
 
 
@@ -266,7 +266,7 @@ async def test_forged_record_ends_the_session_behind_what_was_good(ground: Groun
 async def test_peer_that_does_not_take_the_last_words_is_cut_off(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tradewind.server.tls_pipe.LINGER_SECONDS", 0.02)
+    monkeypatch.setattr("tradewind.server.tls.tls_pipe.LINGER_SECONDS", 0.02)
     connection = await established(ground)
     connection.transport.unsent_bytes = 100
     connection.transport.receive_eof()

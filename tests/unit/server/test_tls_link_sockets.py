@@ -17,8 +17,8 @@ from tls_link_kit import CONNECT, Ground, RecordingLog, until
 from certificates import Authority
 from tradewind.durations import SECOND_NS
 from tradewind.options import MIB, ServerOptions, WebsocketOptions
-from tradewind.server.app import ServerApp
-from tradewind.server.tls_pipe import TlsPipe
+from tradewind.server.lifecycle.app import ServerApp
+from tradewind.server.tls.tls_pipe import TlsPipe
 
 LOOPS: list[Any] = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),
@@ -160,7 +160,7 @@ def test_nothing_is_left_of_a_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Timers that were forgotten would let go of everybody only when the wait below is long over.
-    for module in ("link_core", "tls_pipe"):
+    for module in ("links.link_core", "tls.tls_pipe"):
         monkeypatch.setattr(f"tradewind.server.{module}.LINGER_SECONDS", 600)
 
     async def scenario(server: ServerApp, log: RecordingLog) -> None:

@@ -18,8 +18,8 @@ import tradewind
 from certificates import Authority, Certificate
 from ports import free_port
 from tradewind.options import TlsOptions, WebsocketOptions
-from tradewind.server.tls import ServerContext, server_context
-from tradewind.server.tls_codec import TlsCodec
+from tradewind.server.tls.tls import ServerContext, server_context
+from tradewind.server.tls.tls_codec import TlsCodec
 
 LISTENERS = ("client", "websocket")
 KINDS = ("1.2 by id", "1.2 by ticket", "1.3")

@@ -8,7 +8,7 @@ import pytest
 from tls_link_kit import until
 
 from tradewind.broker.session import Session
-from tradewind.server.turn_loop import TurnLoop
+from tradewind.server.links.turn_loop import TurnLoop
 from tradewind.testing import InProcessServer
 
 TURNS = 4

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from thoroughness import some
 from tradewind.errors import ConfigError
 from tradewind.options import WebsocketOptions
-from tradewind.server.websocket_handshake import REQUEST_BYTES_MAX, Handshake, HandshakeResult
+from tradewind.server.websocket.websocket_handshake import (
+    REQUEST_BYTES_MAX,
+    Handshake,
+    HandshakeResult,
+)
 from websocket_frames import KEY_ANSWER, parse_response, request
 
 PLAIN = WebsocketOptions()

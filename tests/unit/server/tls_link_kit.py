@@ -16,11 +16,11 @@ from tradewind.broker.session import Session
 from tradewind.clock import SystemClock
 from tradewind.durations import SECOND_NS
 from tradewind.options import ServerOptions, TlsOptions
-from tradewind.server.app import account_limits, build_gates
-from tradewind.server.handshakes import HandshakeTurns, Shaker
-from tradewind.server.tls import server_context
-from tradewind.server.tls_link import client_pipe
-from tradewind.server.tls_pipe import TlsPipe, TlsSettings
+from tradewind.server.lifecycle.app import account_limits, build_gates
+from tradewind.server.links.tls_link import client_pipe
+from tradewind.server.tls.handshakes import HandshakeTurns, Shaker
+from tradewind.server.tls.tls import server_context
+from tradewind.server.tls.tls_pipe import TlsPipe, TlsSettings
 from tradewind.wire import ops
 
 MILLISECOND_NS = 1_000_000

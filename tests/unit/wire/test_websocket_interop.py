@@ -16,7 +16,7 @@ from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
 from tradewind.options import WebsocketOptions
-from tradewind.server.websocket_handshake import Handshake
+from tradewind.server.websocket.websocket_handshake import Handshake
 from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 
 MIB = 1024 * 1024

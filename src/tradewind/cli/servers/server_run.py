@@ -73,7 +73,7 @@ def run(
     contexts connect to the server: `nats_NAME`, and `nats_NAME_system` for `tradewind server ls`
     and `tradewind top`.
     """
-    from tradewind.server.command import run_command
+    from tradewind.server.lifecycle.command import run_command
 
     flags = [*(["-D"] if debug else []), *(["-V"] if verbose else []), *(more or [])]
     if config:

@@ -49,8 +49,13 @@ def open_stored(
 ) -> Iterator[StoredStream]:
     """A stream in a store folder that no server uses."""
     from tradewind.api.times import format_time
-    from tradewind.server.check_store import allow_many_files, close_blocks, hold, store_root
-    from tradewind.server.unchanged_disk import UnchangedDisk
+    from tradewind.server.jetstream.check_store import (
+        allow_many_files,
+        close_blocks,
+        hold,
+        store_root,
+    )
+    from tradewind.server.jetstream.unchanged_disk import UnchangedDisk
     from tradewind.store.folder.stream_folder import StoreRoot
 
     root = store_root(str(store))
@@ -101,7 +106,7 @@ def _key_ring(config: Path | None) -> MainKeyRing | None:
     if config is None:
         return None
     from tradewind.server.config.load import load_config_file
-    from tradewind.server.jetstream_service import key_ring
+    from tradewind.server.jetstream.jetstream_service import key_ring
 
     return key_ring(load_config_file(str(config)).options.jetstream)
 

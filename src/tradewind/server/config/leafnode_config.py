@@ -28,6 +28,7 @@ from tradewind.options import (
     UserOptions,
 )
 from tradewind.server.config.absent import PROXY, refused
+from tradewind.server.config.leaf_urls import leaf_address
 from tradewind.server.config.reader import (
     Reader,
     address,
@@ -46,7 +47,6 @@ from tradewind.server.config.reader import (
 from tradewind.server.config.remote_config import read_remote_tls
 from tradewind.server.config.transport import read_tls
 from tradewind.server.config.tree import ConfigNode
-from tradewind.server.leaf_urls import leaf_address
 from tradewind.subjects import is_valid_subject
 
 VERSION_MIN = (2, 8, 0)

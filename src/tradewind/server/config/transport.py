@@ -1,6 +1,6 @@
 """The `tls` and `websocket` blocks.
 
-Owns their keys. It never builds a connection: `server.tls` does, and also verifies that a `tls`
+Owns their keys. It never builds a connection: `server.tls.tls` does, and also verifies that a `tls`
 block can work, so that `-t` reports what a start would.
 """
 
@@ -88,7 +88,7 @@ def read_tls(reader: Reader, node: ConfigNode, key: str) -> TlsOptions:
 def check_tls(options: TlsOptions) -> None:
     """Build the context and discard it, to report now whether a listener could use it."""
     # Imported here because it brings the certificate library, and most configurations have no TLS.
-    from tradewind.server.tls import server_context
+    from tradewind.server.tls.tls import server_context
 
     try:
         server_context(options)

@@ -19,7 +19,7 @@ from tradewind.wire import ops
 if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
     from tradewind.broker.session import Session
-    from tradewind.server.auth.operator_gate import OperatorGate
+    from tradewind.server.operators.operator_gate import OperatorGate
 
 SESSIONS_PER_STEP = 200
 

@@ -21,8 +21,7 @@ from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.claims import new_account
 from tradewind.options import SYSTEM_ACCOUNT, OperatorOptions, ResolverOptions, ServerOptions
 from tradewind.route.mapping import MappingError
-from tradewind.server.auth.operator_gate import OperatorGate
-from tradewind.server.logs import Log
+from tradewind.server.monitoring.logs import Log
 from tradewind.server.operators.account_book import AccountBook, KnownAccount
 from tradewind.server.operators.account_options import (
     account_options,
@@ -33,6 +32,7 @@ from tradewind.server.operators.claims_requests import ClaimsRequests
 from tradewind.server.operators.file_thread import FileThread
 from tradewind.server.operators.live_sessions import LiveConnections
 from tradewind.server.operators.lookups import LookupDesk
+from tradewind.server.operators.operator_gate import OperatorGate
 from tradewind.server.operators.resolvers import (
     FolderResolver,
     MemoryResolver,

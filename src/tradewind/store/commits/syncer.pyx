@@ -3,7 +3,7 @@ complete.
 
 Owns the order of events between the stores and the threads that run their commits. It opens no
 file, starts no thread and reads no clock: a job is handed to `run`, and `complete` is called when
-it is done, in the thread that owns the stores. `tradewind.server.sync_threads` runs jobs in
+it is done, in the thread that owns the stores. `tradewind.server.threads.sync_threads` runs jobs in
 threads, and `tradewind.testing.fake_syncer` whenever a test says so.
 
 The owner says that a store has `changed`, or marks it for the end of the turn (`mark_dirty`,

@@ -1,0 +1,1 @@
+"""Leaf node connections: the listener for other servers, and the connections to hubs."""

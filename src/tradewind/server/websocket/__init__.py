@@ -1,0 +1,1 @@
+"""Connections over WebSocket: the listener, the HTTP upgrade, and the frames of a link."""
