@@ -41,12 +41,12 @@ from benchmarks.spark_idle import measure_idle
 from benchmarks.spark_tables import COLUMNS, make_table
 from benchmarks.spark_writes import measure_tail, write_stream
 from tradewind.pipelines.tables.table_reading import read_stream
-from tradewind.spark.arrow import arrow_schema
-from tradewind.spark.blocks import BlocksProvider
-from tradewind.spark.columns import MESSAGES
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.source_options import SourceOptions
-from tradewind.spark.spark_session import get_session
+from tradewind.spark.columnar.arrow import arrow_schema
+from tradewind.spark.columnar.columns import MESSAGES
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.options.source_options import SourceOptions
+from tradewind.spark.processes.spark_session import get_session
+from tradewind.spark.providers.blocks import BlocksProvider
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.index_file import IndexBlock, StreamIndex, encode_index

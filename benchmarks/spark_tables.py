@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tradewind.api.times import parse_time
-from tradewind.pipelines.lake_files import FileWriter, WrittenFile
-from tradewind.pipelines.lake_tables import TableChange
-from tradewind.pipelines.lakes import (
+from tradewind.pipelines.lake.lake_files import FileWriter, WrittenFile
+from tradewind.pipelines.lake.lake_tables import TableChange
+from tradewind.pipelines.lake.lakes import (
     MARK_BATCH,
     MARK_OFFSETS,
     MARK_SINK,
@@ -26,7 +26,7 @@ from tradewind.pipelines.lakes import (
 from tradewind.pipelines.tables.stream_tables import put_table
 from tradewind.pipelines.tables.table_spec import RAW, TableSpec
 from tradewind.pipelines.tables.table_writing import open_lake
-from tradewind.spark.arrow import arrow_schema
+from tradewind.spark.columnar.arrow import arrow_schema
 
 STREAM = "ORDERS"
 COLUMNS = ("seq", "subject", "time", "headers", "data")

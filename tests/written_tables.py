@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tradewind.pipelines.delta_tables import DeltaLake
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lake_files import FileWriter, local_path, partition_value
-from tradewind.pipelines.lake_tables import TableChange
-from tradewind.pipelines.lakes import (
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.lake_files import FileWriter, local_path, partition_value
+from tradewind.pipelines.lake.lake_tables import TableChange
+from tradewind.pipelines.lake.lakes import (
     MARK_BATCH,
     MARK_OFFSETS,
     MARK_SINK,
@@ -25,7 +25,7 @@ from tradewind.pipelines.lakes import (
 from tradewind.pipelines.tables.table_points import TablePoint
 from tradewind.pipelines.tables.table_spec import TableSpec
 from tradewind.pipelines.tables.table_writing import open_lake
-from tradewind.spark.arrow import arrow_schema
+from tradewind.spark.columnar.arrow import arrow_schema
 
 RAW_COLUMNS = ("seq", "subject", "time", "headers", "data")
 RAW_SCHEMA = arrow_schema(RAW_COLUMNS)

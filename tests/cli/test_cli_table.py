@@ -13,7 +13,7 @@ from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.api.times import parse_time
 from tradewind.cli.frame.failures import EXIT_USAGE
-from tradewind.pipelines.figure_types import LakeFigures
+from tradewind.pipelines.state.figure_types import LakeFigures
 from tradewind.pipelines.tables.table_spec import TableSpec
 from tradewind.pipelines.tables.table_status import (
     TableStatus,

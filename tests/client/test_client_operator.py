@@ -15,8 +15,8 @@ from harness import ServerProcess
 from tradewind.client.errors import AuthorizationError
 from tradewind.nkeys import KeyPair
 from tradewind.spark.errors import OptionError
-from tradewind.spark.network import ReadAddress
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.providers.network import ReadAddress
 
 OPERATOR = KeyPair("O", b"o" * 32)
 ACCOUNT = KeyPair("A", b"a" * 32)

@@ -13,7 +13,7 @@ from tradewind.client.core.message import Msg
 from tradewind.client.errors import BadAnswerError, MaxPayloadError
 from tradewind.client.streams.inbox_owners import RowOwner
 from tradewind.client.streams.row_inbox import RowInbox
-from tradewind.spark.outgoing import OutgoingRows
+from tradewind.spark.writes.outgoing import OutgoingRows
 
 ACK = b'{"stream":"S","seq":7}'
 DUPLICATE = b'{"stream":"S","seq":7,"duplicate":true}'

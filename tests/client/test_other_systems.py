@@ -87,7 +87,7 @@ for words in (
     assert run(["--server", URL, *words]) == 0, words
 """
 # The one that may name them, and one that may import nothing because it has to start at once.
-ALLOWED = {"platform_calls.py", "spark/launcher_script.py"}
+ALLOWED = {"platform_calls.py", "spark/processes/launcher_script.py"}
 NAMES = re.compile(
     r"\bos\.(?:eventfd\w*|fdatasync|posix_f\w+|pidfd_open|register_at_fork|sched_\w+|memfd_create"
     r"|copy_file_range|O_DIRECTORY|O_TMPFILE|O_DIRECT)\b|\bselect\.(?:epoll|EPOLL\w+)"

@@ -15,7 +15,7 @@ from tradewind.client.errors import JetStreamUnavailableError, OperationTimeoutE
 from tradewind.client.events import Reconnected
 from tradewind.client.jetstream import JetStream
 from tradewind.client.streams import row_window
-from tradewind.spark.outgoing import OutgoingRows
+from tradewind.spark.writes.outgoing import OutgoingRows
 
 FAST = {"reconnect_wait": 0.02, "reconnect_wait_max": 0.2}
 PATIENCE = 60.0

@@ -16,8 +16,8 @@ from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data.runs import Launching
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
-from tradewind.pipelines.figure_types import LakeFigures
-from tradewind.pipelines.status import (
+from tradewind.pipelines.state.figure_types import LakeFigures
+from tradewind.pipelines.state.status import (
     BatchStatus,
     PipelineStatus,
     QueryStatus,
@@ -31,7 +31,7 @@ from tradewind.pipelines.tables.table_status import (
     state_place,
     write_table_status,
 )
-from tradewind.spark.stream_lag import StreamLag
+from tradewind.spark.progress.stream_lag import StreamLag
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -63,9 +63,9 @@ sinks:
 PROGRAM = """
 import signal, sys, threading, time, os
 from pathlib import Path
-from tradewind.pipelines.leases import locked
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.status import PipelineStatus, write_status
+from tradewind.pipelines.state.leases import locked
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.state.status import PipelineStatus, write_status
 
 pipeline = load_pipeline(Path(sys.argv[-1]))
 if "check" in sys.argv:

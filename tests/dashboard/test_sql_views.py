@@ -16,7 +16,7 @@ from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data import sql_data as sql_data
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.queries import QueryResult
+from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.sql import caller as caller_module
 from tradewind.pipelines.sql import service as service_module
 from tradewind.pipelines.sql.desk import SqlQuestion

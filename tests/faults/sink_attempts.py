@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tradewind.spark.network import ReadAddress
-from tradewind.spark.outgoing_columns import plan_columns
-from tradewind.spark.partition_write import PartitionEpoch, PartitionWrite, write_partition
-from tradewind.spark.sink_options import parse_sink_options
+from tradewind.spark.options.sink_options import parse_sink_options
+from tradewind.spark.providers.network import ReadAddress
+from tradewind.spark.writes.outgoing_columns import plan_columns
+from tradewind.spark.writes.partition_write import PartitionEpoch, PartitionWrite, write_partition
 
 
 def attempt(

@@ -19,8 +19,8 @@ import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark.errors import OptionError
-from tradewind.spark.source_options import parse_options
-from tradewind.spark.streaming import StreamReader
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.reads.streaming import StreamReader
 
 server = jetstream_on_both()
 RETENTIONS = ("limits", "interest", "workqueue")

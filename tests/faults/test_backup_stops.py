@@ -14,10 +14,10 @@ import pytest
 
 import tradewind.sync
 from harness import ServerProcess
-from tradewind.spark import backup_reads
-from tradewind.spark.filters import filter_of
-from tradewind.spark.provider_choice import open_provider
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.contract.filters import filter_of
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.providers import backup_reads
+from tradewind.spark.providers.provider_choice import open_provider
 
 if TYPE_CHECKING:
     import pyarrow as pa

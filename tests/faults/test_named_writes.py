@@ -16,10 +16,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import tradewind.sync
 from jetstream_servers import add_empty_stream, jetstream_on_both
-from tradewind.spark import sink
 from tradewind.spark.errors import UnknownOutcomeError
-from tradewind.spark.outgoing_columns import plan_columns
-from tradewind.spark.sink_options import parse_sink_options
+from tradewind.spark.options.sink_options import parse_sink_options
+from tradewind.spark.writes import sink
+from tradewind.spark.writes.outgoing_columns import plan_columns
 
 ROWS = [str(number) for number in range(400)]
 

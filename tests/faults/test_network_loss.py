@@ -20,14 +20,14 @@ from tradewind.client.core.message import Msg
 from tradewind.client.errors import JetStreamUnavailableError
 from tradewind.client.streams.ordered import OrderedMessages
 from tradewind.client.streams.packed import Packed
-from tradewind.spark import proof
+from tradewind.spark.connections.patience import Patience
+from tradewind.spark.contract.filters import RowFilter, filter_of
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.filters import RowFilter, filter_of
-from tradewind.spark.network import NetworkProvider, RangeTask
-from tradewind.spark.patience import Patience
-from tradewind.spark.provider_choice import open_provider
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.source_options import SourceOptions, parse_options
+from tradewind.spark.options.source_options import SourceOptions, parse_options
+from tradewind.spark.providers import network, proof
+from tradewind.spark.providers.network import NetworkProvider, RangeTask
+from tradewind.spark.providers.provider_choice import open_provider
+from tradewind.spark.reads.reading import BatchReader
 
 COUNT = 1000
 
@@ -182,7 +182,7 @@ def test_a_replica_that_stays_behind_is_named(
 
     monkeypatch.setattr(RangeTask, "_delivered", behind)
     # Not by the option: a busy server would have no more time to accept the connection.
-    monkeypatch.setattr("tradewind.spark.network.Patience", lambda _seconds: Patience(1))
+    monkeypatch.setattr(network, "Patience", lambda _seconds: Patience(1))
     with pytest.raises(JetStreamUnavailableError, match="message 1 is stored, but the replica"):
         read(place.plan(1))
 
@@ -253,8 +253,8 @@ def test_what_is_removed_behind_the_reader_is_no_loss(
 ) -> None:
     """The server leaves subjects out, so it is asked again and again what it has removed."""
     monkeypatch.setattr(proof, "MESSAGES_PER_CHECK", 1)
-    monkeypatch.setattr("tradewind.spark.network.messages_ahead", lambda _size, _count: 10)
-    monkeypatch.setattr("tradewind.spark.network.ROWS_PER_BATCH", 10)
+    monkeypatch.setattr(network, "messages_ahead", lambda _size, _count: 10)
+    monkeypatch.setattr(network, "ROWS_PER_BATCH", 10)
     place.make(max_msgs=COUNT)
     (task,) = place.plan(1, filterSubjects="orders.1")
     batches = task.batches(("seq",))
@@ -267,7 +267,7 @@ def test_what_is_removed_behind_the_reader_is_no_loss(
 def test_of_a_stream_with_too_many_holes_to_name_losses_are_counted(
     place: Place, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tradewind.spark.network.DELETED_MAX", 1)
+    monkeypatch.setattr(network, "DELETED_MAX", 1)
     make(place, kind)
     for seq in (7, 8, 9, 500, 900):
         place.streams.delete_message("ORDERS", seq)
@@ -284,7 +284,7 @@ def test_of_a_stream_with_too_many_holes_to_name_losses_are_counted(
 def test_chosen_subjects_of_a_stream_with_too_many_holes_are_counted(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tradewind.spark.network.DELETED_MAX", 1)
+    monkeypatch.setattr(network, "DELETED_MAX", 1)
     place.make()
     for seq in (7, 8, 9):
         place.streams.delete_message("ORDERS", seq)

@@ -27,9 +27,9 @@ import kill_table
 import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.network import RangeTask, ReadAddress
-from tradewind.spark.source_options import SourceOptions
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.options.source_options import SourceOptions
+from tradewind.spark.providers.network import RangeTask, ReadAddress
 
 COLUMNS = ("subject", "data")
 KV_COLUMNS = ("key", "value")

@@ -15,8 +15,8 @@ from test_streaming_offsets import Follower, publish
 import tradewind.sync
 from jetstream_servers import jetstream_on_both
 from tradewind.spark.errors import OptionError
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.reads.reading import BatchReader
 
 server = jetstream_on_both()
 KINDS = {"LIMITS": "limits", "INTEREST": "interest", "QUEUE": "workqueue"}

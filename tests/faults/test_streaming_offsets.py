@@ -19,11 +19,11 @@ import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.client.streams.api_requests import ApiRequests
-from tradewind.spark import network
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.source_options import parse_options
-from tradewind.spark.streaming import StreamReader
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.providers import network
+from tradewind.spark.reads.reading import BatchReader
+from tradewind.spark.reads.streaming import StreamReader
 
 server = jetstream_on_both()
 
@@ -298,9 +298,9 @@ def last_client_id(server: str) -> int:
 def test_a_server_that_is_started_again_is_waited_for(
     kind: str, retention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tradewind.spark.network.messages_ahead", lambda _size, _count: 50)
-    monkeypatch.setattr("tradewind.spark.network.ROWS_PER_BATCH", 50)
-    monkeypatch.setattr("tradewind.spark.network.DIRECT_BATCH", 50)
+    monkeypatch.setattr(network, "messages_ahead", lambda _size, _count: 50)
+    monkeypatch.setattr(network, "ROWS_PER_BATCH", 50)
+    monkeypatch.setattr(network, "DIRECT_BATCH", 50)
     place = RestartedServer(kind, tmp_path)
     try:
         with tradewind.sync.connect(place.url) as connected:

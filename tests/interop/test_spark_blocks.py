@@ -19,14 +19,14 @@ from server_truth import running
 
 from tradewind.client.core.headers import decode_headers
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.spark.backup_reading import ArchiveProvider
-from tradewind.spark.blocks import BlocksProvider
-from tradewind.spark.columns import MESSAGES
+from tradewind.spark.columnar.columns import MESSAGES
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.contract.provider_contract import Provider
 from tradewind.spark.errors import OptionError
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.network import NetworkProvider
-from tradewind.spark.provider_contract import Provider
-from tradewind.spark.source_options import SourceOptions, parse_options
+from tradewind.spark.options.source_options import SourceOptions, parse_options
+from tradewind.spark.providers.backup_reading import ArchiveProvider
+from tradewind.spark.providers.blocks import BlocksProvider
+from tradewind.spark.providers.network import NetworkProvider
 from tradewind.store.format.s2 import compress
 
 Rows = dict[int, tuple[int, str, dict[str, list[str]] | None, bytes]]

@@ -23,14 +23,14 @@ import tradewind.sync
 from harness import WAIT_SECONDS, ServerProcess, wait_for
 from jetstream_servers import add_empty_stream, keep_streams_folder
 from thoroughness import some
-from tradewind.spark import network, proof
-from tradewind.spark.blocks import BlocksProvider
-from tradewind.spark.data_loss import LossRule, Missing
+from tradewind.spark.contract.data_loss import LossRule, Missing
+from tradewind.spark.contract.filters import RowFilter
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.source_options import SourceOptions, parse_options
-from tradewind.spark.streaming import StreamReader
+from tradewind.spark.options.source_options import SourceOptions, parse_options
+from tradewind.spark.providers import network, proof
+from tradewind.spark.providers.blocks import BlocksProvider
+from tradewind.spark.reads.reading import BatchReader
+from tradewind.spark.reads.streaming import StreamReader
 
 SUBJECTS = [f"s.{number}" for number in range(5)]
 AGE_SECONDS = 0.1

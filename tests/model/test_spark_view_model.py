@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thoroughness import some
-from tradewind.spark.blocks import BlocksProvider
-from tradewind.spark.columns import MESSAGES
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.provider_contract import ReadState
-from tradewind.spark.source_options import SourceOptions
+from tradewind.spark.columnar.columns import MESSAGES
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.contract.provider_contract import ReadState
+from tradewind.spark.options.source_options import SourceOptions
+from tradewind.spark.providers.blocks import BlocksProvider
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder

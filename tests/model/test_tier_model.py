@@ -21,8 +21,8 @@ import tradewind.sync
 from harness import ServerProcess
 from thoroughness import some
 from tradewind.api.times import parse_time
-from tradewind.pipelines.compaction import compact
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables import table_proof, tier_keeping
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_points import pin_table

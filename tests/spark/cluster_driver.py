@@ -21,11 +21,11 @@ from spark_kit import run_query
 
 import tradewind
 import tradewind.sync
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner, running
-from tradewind.spark.logins import JobLogin
-from tradewind.spark.spark_session import get_session
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.running.runner import Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.spark.connections.logins import JobLogin
+from tradewind.spark.processes.spark_session import get_session
 
 COUNT = 1000
 # Of each of two partitions so many rows come before the kill: the batch is killed in its middle.

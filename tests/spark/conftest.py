@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from spark_kit import start_query
 
-from tradewind.spark.spark_session import get_session
+from tradewind.spark.processes.spark_session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
     except Exception as error:
-        from tradewind.spark.features import HAS_PUSHDOWN, HAS_STREAM_READS, HAS_STREAM_WRITES
+        from tradewind.spark.processes.features import (
+            HAS_PUSHDOWN,
+            HAS_STREAM_READS,
+            HAS_STREAM_WRITES,
+        )
 
         lacks = not (HAS_STREAM_READS and HAS_STREAM_WRITES and HAS_PUSHDOWN)
         if lacks and (found := LACKING.search(str(error))):

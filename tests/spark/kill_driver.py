@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kill_reads import JOBS
 
-from tradewind.spark.spark_session import get_session
+from tradewind.spark.processes.spark_session import get_session
 
 # Starting is most of what a driver does here before it is killed.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyarrow import parquet
 from spark_kit import run_query
 
-from tradewind.pipelines.delta_tables import DeltaLake
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.maintenance import MaintenancePolicy, maintain
-from tradewind.pipelines.model import Iceberg
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner, running
-from tradewind.pipelines.tables import table_job
-from tradewind.pipelines.tables.table_job import TableWork
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.definition.model import Iceberg
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.maintenance import MaintenancePolicy, maintain
+from tradewind.pipelines.running.runner import Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.table_runs import table_job
+from tradewind.pipelines.table_runs.table_job import TableWork
 from tradewind.pipelines.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
@@ -415,7 +415,7 @@ class StreamTableJob(IcebergJob):
 
 def load_iceberg(lake: Path) -> Any:
     """The table of a warehouse, for any writer."""
-    from tradewind.pipelines.lakes import open_catalog
+    from tradewind.pipelines.lake.lakes import open_catalog
 
     return open_catalog(Iceberg("lake.orders", "lake"), str(lake)).load_table("lake.orders")
 

@@ -29,7 +29,7 @@ from harness import ServerProcess
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
-from tradewind.spark.batch_log import read_batches
+from tradewind.spark.progress.batch_log import read_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

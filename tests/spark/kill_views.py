@@ -13,7 +13,7 @@ from kill_jobs import BATCH_ROWS, SLOW, Job, Sign, names
 
 import tradewind.sync
 from tradewind.client.errors import BucketNotFoundError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import Desk, SqlQuestion
 from tradewind.pipelines.views.view_runner import ViewRunner
 from tradewind.pipelines.views.view_store import ViewStore

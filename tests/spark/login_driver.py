@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 from spark_kit import run_query
 
-from tradewind.spark.spark_session import get_session
+from tradewind.spark.processes.spark_session import get_session
 
 EXPLAIN_MODES = ("extended", "formatted", "codegen", "cost")
 PAGES = ("sql?details=true&planDescription=true", "environment", "jobs", "stages", "executors")

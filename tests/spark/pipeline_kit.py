@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import tradewind
 import tradewind.sync
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner, running
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.running.runner import Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.pipelines.status import PipelineStatus
+    from tradewind.pipelines.state.status import PipelineStatus
     from tradewind.sync import Connection
 
 REGIONS = ("north", "east", "south")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tradewind.pipelines.spark_errors import SLOW_SIGNS
+from tradewind.pipelines.sessions.spark_errors import SLOW_SIGNS
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder

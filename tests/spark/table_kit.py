@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import tradewind.sync
 from harness import ServerProcess
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.table_runs.table_job import TableWork
+from tradewind.pipelines.table_runs.table_runner import TableRunner
 from tradewind.pipelines.tables.stream_tables import put_table
-from tradewind.pipelines.tables.table_job import TableWork
-from tradewind.pipelines.tables.table_runner import TableRunner
 from tradewind.pipelines.tables.table_spec import TableSpec, table_name
 
 if TYPE_CHECKING:

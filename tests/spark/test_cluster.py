@@ -24,7 +24,7 @@ from hosts_kit import Host, hosts
 from kill_kit import command, descendants, kill_all
 
 from ports import free_ports
-from tradewind.spark.java import find_java_home
+from tradewind.spark.processes.java import find_java_home
 
 START_SECONDS = 300
 RUN_SECONDS = 600

@@ -15,7 +15,7 @@ import pytest
 
 import tradewind
 import tradewind.sync
-from tradewind.spark.java import find_java_home
+from tradewind.spark.processes.java import find_java_home
 
 pytest.importorskip("grpc", reason="pip install 'tradewind[declarative]'")
 pytest.importorskip("pandas", reason="pip install 'tradewind[declarative]'")

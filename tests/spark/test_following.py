@@ -14,11 +14,11 @@ from spark_kit import open_store, start_query
 
 import tradewind.sync
 from harness import ServerProcess
-from tradewind.pipelines.lag import StoreLag
-from tradewind.spark.blocks import BlocksProvider
-from tradewind.spark.query_metrics import ProgressMetrics
-from tradewind.spark.source_options import SourceOptions
-from tradewind.spark.stream_lag import Reporter, query_lag
+from tradewind.pipelines.running.lag import StoreLag
+from tradewind.spark.options.source_options import SourceOptions
+from tradewind.spark.progress.query_metrics import ProgressMetrics
+from tradewind.spark.progress.stream_lag import Reporter, query_lag
+from tradewind.spark.providers.blocks import BlocksProvider
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from tradewind.pipelines.jobs.audit_job import audit
 from tradewind.pipelines.jobs.compact_job import compact_to_stream
 from tradewind.pipelines.jobs.mirror_job import compare
 from tradewind.pipelines.jobs.replay_job import ReplaySettings, replay
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

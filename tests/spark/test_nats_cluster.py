@@ -13,9 +13,9 @@ from spark_kit import run_query
 
 from cluster_kit import LocalCluster, local_cluster, patiently, replicated_stream
 from harness import wait_for
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner, running
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.running.runner import Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,13 +15,13 @@ from pipeline_kit import Place
 
 import tradewind
 import tradewind.sync
-from tradewind.pipelines.case_runs import case_session, run_case
+from tradewind.pipelines.checks.case_runs import case_session, run_case
+from tradewind.pipelines.checks.verifying import verify
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner
-from tradewind.pipelines.together import own_session, run_together
-from tradewind.pipelines.verifying import verify
+from tradewind.pipelines.running.runner import Runner
+from tradewind.pipelines.running.together import own_session, run_together
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ from pyarrow import parquet
 from test_pipelines import HEAD, ORDERS
 
 from tradewind.cli.main import run
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.verdicts import Difference, Verdict
-from tradewind.pipelines.verifying import verify
+from tradewind.pipelines.checks.verifying import verify
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.state.verdicts import Difference, Verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from pipeline_kit import Place, orders_place
 
-from tradewind.pipelines.checking import check_server, check_tables
+from tradewind.pipelines.checks.checking import check_server, check_tables
+from tradewind.pipelines.checks.explaining import explain_lines, plan_lines
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.explaining import explain_lines, plan_lines
-from tradewind.pipelines.leases import locked
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.pipeline_session import pipeline_session
-from tradewind.pipelines.status import read_status
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.pipeline_session import pipeline_session
+from tradewind.pipelines.state.leases import locked
+from tradewind.pipelines.state.status import read_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,11 +102,11 @@ def test_a_bad_row_stops_a_pipeline_that_says_nothing_about_them(place: Place) -
 def test_tables_of_delta_and_iceberg_hold_each_row_once(place: Place) -> None:
     deltalake = pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")
-    from tradewind.pipelines.delta_tables import DeltaLake
-    from tradewind.pipelines.iceberg_tables import IcebergLake
-    from tradewind.pipelines.lake_tables import TableSink, table_writer
-    from tradewind.pipelines.lakes import SinkQuery, open_catalog
-    from tradewind.pipelines.model import Iceberg
+    from tradewind.pipelines.definition.model import Iceberg
+    from tradewind.pipelines.lake.delta_tables import DeltaLake
+    from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+    from tradewind.pipelines.lake.lake_tables import TableSink, table_writer
+    from tradewind.pipelines.lake.lakes import SinkQuery, open_catalog
 
     text = f"""{HEAD}{ORDERS}    batch: 4
 sinks:
@@ -166,8 +166,8 @@ def test_rows_replace_others_by_key_and_columns_are_added(place: Place) -> None:
     """The last row of a key in a batch counts, rows that delete are gone, sums are replaced."""
     deltalake = pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")
-    from tradewind.pipelines.iceberg_tables import IcebergLake
-    from tradewind.pipelines.model import Iceberg
+    from tradewind.pipelines.definition.model import Iceberg
+    from tradewind.pipelines.lake.iceberg_tables import IcebergLake
 
     steps = '  orders_now: {sql: "select id, region, amount, seq from orders"}\n'
     text = f"""{HEAD}{ORDERS}    batch: 6

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pipeline_kit import orders_place
 
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.demo import demo_job
-from tradewind.pipelines.loading import load_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

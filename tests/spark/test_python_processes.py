@@ -12,8 +12,8 @@ import json, os, signal, tempfile, threading
 from pathlib import Path
 import pyspark
 from pyspark import TaskContext
-from tradewind.spark import python_launcher
-from tradewind.spark.spark_session import get_session
+from tradewind.spark.processes import python_launcher
+from tradewind.spark.processes.spark_session import get_session
 
 
 def die_once(number):

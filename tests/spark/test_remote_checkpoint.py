@@ -10,9 +10,9 @@ from pipeline_kit import orders_place
 from test_pipelines import HEAD
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.leases import LEASE_FILE, locked
-from tradewind.pipelines.places import RemoteFolder, names_in
-from tradewind.pipelines.status import read_status
+from tradewind.pipelines.machine.places import RemoteFolder, names_in
+from tradewind.pipelines.state.leases import LEASE_FILE, locked
+from tradewind.pipelines.state.status import read_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

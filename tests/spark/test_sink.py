@@ -13,7 +13,7 @@ from spark_kit import run_query
 
 import tradewind.sync
 from jetstream_servers import add_empty_stream, jetstream_on_both
-from tradewind.spark.spark_session import get_session
+from tradewind.spark.processes.spark_session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

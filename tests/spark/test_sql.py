@@ -13,10 +13,10 @@ from pipeline_kit import Place, orders_place
 import tradewind.sync
 from harness import ServerProcess, wait_for
 from tradewind.cli.main import run
-from tradewind.pipelines import schemas
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.queries import QueryResult, QueryTable
+from tradewind.pipelines.payloads import schemas
+from tradewind.pipelines.relations.queries import QueryResult, QueryTable
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import Desk, SqlQuestion
 
 if TYPE_CHECKING:

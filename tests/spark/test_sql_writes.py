@@ -16,10 +16,10 @@ from pipeline_kit import Place, orders_place
 
 from harness import wait_for
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.queries import QueryResult
+from tradewind.pipelines.relations.queries import QueryResult
+from tradewind.pipelines.relations.statements import split_statements
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import Asked, Desk, SqlQuestion
-from tradewind.pipelines.sql.statements import split_statements
 from tradewind.pipelines.sql.wire import StatementError
 from tradewind.pipelines.views.view_runner import ViewRunner
 from tradewind.pipelines.views.view_store import ViewStore

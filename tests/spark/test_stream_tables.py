@@ -13,14 +13,14 @@ import pytest
 from kill_kit import wait_until
 from table_kit import TablePlace, rows_of, table_place
 
-from tradewind.pipelines.delta_tables import DeltaLake
+from tradewind.pipelines.lake.delta_tables import DeltaLake
 from tradewind.pipelines.tables.stream_tables import remove_table
 from tradewind.pipelines.tables.table_status import read_table_status, state_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.pipelines.tables.table_runner import TableRunner
+    from tradewind.pipelines.table_runs.table_runner import TableRunner
 
 SECONDS = 240
 

@@ -11,13 +11,13 @@ import pytest
 
 import tradewind.sync
 from harness import ServerProcess
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner, running
+from tradewind.pipelines.running.runner import Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.table_runs.table_job import TableWork
+from tradewind.pipelines.table_runs.table_runner import TableRunner
 from tradewind.pipelines.tables.stream_tables import put_table
-from tradewind.pipelines.tables.table_job import TableWork
-from tradewind.pipelines.tables.table_runner import TableRunner
 from tradewind.pipelines.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import pytest
 from pipeline_kit import Place, orders_place
 
 from tradewind.api.times import parse_time
-from tradewind.pipelines.compaction import compact
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+from tradewind.pipelines.table_runs.table_job import TableWork
+from tradewind.pipelines.table_runs.table_runner import TableRunner
 from tradewind.pipelines.tables import pinned_streams, table_reading
 from tradewind.pipelines.tables.stream_tables import put_table
-from tradewind.pipelines.tables.table_job import TableWork
 from tradewind.pipelines.tables.table_reading import read_stream
-from tradewind.pipelines.tables.table_runner import TableRunner
 from tradewind.pipelines.tables.table_spec import TableSpec, with_table
 from tradewind.pipelines.tables.table_writing import open_lake
 from written_tables import WrittenTable, raw_rows, spec_of

@@ -12,7 +12,7 @@ from spark_kit import open_store, run_query
 
 import tradewind
 import tradewind.sync
-from tradewind.spark.features import HAS_PUSHDOWN, HAS_STREAM_READS, HAS_STREAM_WRITES
+from tradewind.spark.processes.features import HAS_PUSHDOWN, HAS_STREAM_READS, HAS_STREAM_WRITES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,8 +112,8 @@ def _push_down(spark: SparkSession, store: Path) -> None:
 
 
 def test_a_spark_without_sources_in_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tradewind.spark import spark_session
     from tradewind.spark.errors import SparkSetupError
+    from tradewind.spark.processes import spark_session
 
     real = find_spec
     monkeypatch.setattr(

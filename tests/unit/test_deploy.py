@@ -16,7 +16,7 @@ from tools import dist
 
 from harness import COMMANDS
 from tradewind.cli.main import run
-from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.systemd import ServiceUnit
 
 ROOT = Path(__file__).parents[2]

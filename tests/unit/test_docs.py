@@ -38,7 +38,7 @@ from tradewind.server.config.load import load_config_file
 from tradewind.server.config.reader import Reader, Table
 from tradewind.server.config.tree import ConfigNode
 from tradewind.server.lifecycle import flags, reload
-from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
+from tradewind.spark.columnar.columns import BUCKET, MESSAGES, OBJECTS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [

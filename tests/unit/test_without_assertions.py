@@ -51,7 +51,7 @@ OWN_STATE = {
     "jetstream/transactions/given_up_letters.py": "the key was looked up before",
     "pipelines/sql/desk.py": "the thread has said that it is done",
     "server/tls/tls.py": "only listeners use this context",
-    "spark/sink.py": "Spark sets it for each task of a streaming query",
+    "spark/writes/sink.py": "Spark sets it for each task of a streaming query",
     "store/commits/syncer.pyx": "who commits what is ours",
     "store/files/disk.py": "mappings are made by the store",
     "store/files/open_files.pyx": "pins are counted by the store",
@@ -170,8 +170,8 @@ PROGRAM = """
 import json, sys
 assert False, "this program runs without assertions"
 from tradewind.cli.auth import keyring
-from tradewind.spark.backup_reading import ArchiveTask
-from tradewind.spark.filters import RowFilter
+from tradewind.spark.providers.backup_reading import ArchiveTask
+from tradewind.spark.contract.filters import RowFilter
 from tradewind.store.format import layout, sequence_set, varint
 from tradewind.store.repair import units
 from tradewind.store.table import chain_links

@@ -10,23 +10,23 @@ from tradewind.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
     from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+    from tradewind.pipelines.table_runs.table_job import TableWork
+    from tradewind.pipelines.table_runs.table_runner import TableRunner
     from tradewind.pipelines.tables.pinned_streams import StreamPlace, pin_stream
     from tradewind.pipelines.tables.stream_tables import put_table
-    from tradewind.pipelines.tables.table_job import TableWork
     from tradewind.pipelines.tables.table_reading import read_stream
-    from tradewind.pipelines.tables.table_runner import TableRunner
     from tradewind.pipelines.tables.table_spec import TableSpec
 
 _LAZY = {
     "Desk": "tradewind.pipelines.sql.desk",
-    "PipelineAddress": "tradewind.pipelines.pipeline_connections",
+    "PipelineAddress": "tradewind.pipelines.sessions.pipeline_connections",
     "SqlQuestion": "tradewind.pipelines.sql.desk",
     "StreamPlace": "tradewind.pipelines.tables.pinned_streams",
-    "TableRunner": "tradewind.pipelines.tables.table_runner",
+    "TableRunner": "tradewind.pipelines.table_runs.table_runner",
     "TableSpec": "tradewind.pipelines.tables.table_spec",
-    "TableWork": "tradewind.pipelines.tables.table_job",
+    "TableWork": "tradewind.pipelines.table_runs.table_job",
     "pin_stream": "tradewind.pipelines.tables.pinned_streams",
     "put_table": "tradewind.pipelines.tables.stream_tables",
     "read_stream": "tradewind.pipelines.tables.table_reading",

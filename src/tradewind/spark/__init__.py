@@ -11,17 +11,17 @@ from tradewind.lazy_names import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tradewind.spark.batch_log import read_batches
-    from tradewind.spark.query_metrics import ProgressMetrics, serve_metrics
-    from tradewind.spark.spark_session import get_session
-    from tradewind.spark.stream_lag import query_lag
+    from tradewind.spark.processes.spark_session import get_session
+    from tradewind.spark.progress.batch_log import read_batches
+    from tradewind.spark.progress.query_metrics import ProgressMetrics, serve_metrics
+    from tradewind.spark.progress.stream_lag import query_lag
 
 _LAZY = {
-    "ProgressMetrics": "tradewind.spark.query_metrics",
-    "get_session": "tradewind.spark.spark_session",
-    "query_lag": "tradewind.spark.stream_lag",
-    "read_batches": "tradewind.spark.batch_log",
-    "serve_metrics": "tradewind.spark.query_metrics",
+    "ProgressMetrics": "tradewind.spark.progress.query_metrics",
+    "get_session": "tradewind.spark.processes.spark_session",
+    "query_lag": "tradewind.spark.progress.stream_lag",
+    "read_batches": "tradewind.spark.progress.batch_log",
+    "serve_metrics": "tradewind.spark.progress.query_metrics",
 }
 
 __all__ = [

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from tradewind.spark.columns import column_of
+from tradewind.spark.columnar.columns import column_of
 from tradewind.spark.errors import OptionError
-from tradewind.spark.features import HAS_STREAM_READS, HAS_STREAM_WRITES, need
-from tradewind.spark.outgoing_columns import plan_columns
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.sink import BatchWriter, StreamWriter
-from tradewind.spark.sink_options import parse_sink_options
-from tradewind.spark.source_options import parse_options
-from tradewind.spark.streaming import StreamReader
-from tradewind.spark.worker import spare_modules
+from tradewind.spark.options.sink_options import parse_sink_options
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.processes.features import HAS_STREAM_READS, HAS_STREAM_WRITES, need
+from tradewind.spark.processes.worker import spare_modules
+from tradewind.spark.reads.reading import BatchReader
+from tradewind.spark.reads.streaming import StreamReader
+from tradewind.spark.writes.outgoing_columns import plan_columns
+from tradewind.spark.writes.sink import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from tradewind.spark.source_options import SourceOptions
+    from tradewind.spark.options.source_options import SourceOptions
 
 
 class JetStreamSource(DataSource):

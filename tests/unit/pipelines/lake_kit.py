@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tradewind.pipelines import lake_tables
-from tradewind.pipelines.delta_tables import DeltaLake
-from tradewind.pipelines.iceberg_tables import IcebergLake, commits_of
-from tradewind.pipelines.lakes import BatchWriter, SinkQuery, latest_of
-from tradewind.pipelines.model import Iceberg
-from tradewind.pipelines.upserts import DELETED, Upsert
+from tradewind.pipelines.definition.model import Iceberg
+from tradewind.pipelines.lake import lake_tables
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake, commits_of
+from tradewind.pipelines.lake.lakes import BatchWriter, SinkQuery, latest_of
+from tradewind.pipelines.lake.upserts import DELETED, Upsert
 
 
 class KilledError(Exception):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from tradewind.pipelines import lake_expiry
-from tradewind.pipelines.delta_tables import DeltaLake
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.maintenance import MaintenancePolicy, maintain
-from tradewind.pipelines.model import Iceberg
+from tradewind.pipelines.definition.model import Iceberg
+from tradewind.pipelines.lake import lake_expiry
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.maintenance import MaintenancePolicy, maintain
 
 # All versions go at once, and so do all small files; what readers and writers use stays.
 EAGER = MaintenancePolicy(expire_seconds=0, keep_snapshots=3, is_thorough=True)

@@ -6,9 +6,9 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from tradewind.pipelines.document import read_document
-from tradewind.pipelines.loading import pipeline_of
-from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.definition.document import read_document
+from tradewind.pipelines.definition.loading import pipeline_of
+from tradewind.pipelines.definition.model import Pipeline
 
 
 def pipeline_of_text(text: str) -> Pipeline:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from lake_kit import KilledError, Lake, executors, lake, orders
 
-from tradewind.pipelines import compaction
-from tradewind.pipelines.compaction import CompactReport, compact, small_groups
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_files import LakeFile
-from tradewind.pipelines.upserts import Upsert
+from tradewind.pipelines.lake import compaction
+from tradewind.pipelines.lake.compaction import CompactReport, compact, small_groups
+from tradewind.pipelines.lake.lake_files import LakeFile
+from tradewind.pipelines.lake.upserts import Upsert
 
 __all__ = ["executors", "lake"]
 MIB = 1 << 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pipeline_texts import pipeline_of_text
 
-from tradewind.pipelines.frames import source_options
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.flow.frames import source_options
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import SqlQuestion, _where
-from tradewind.spark.data_loss import LossRule, Missing, rule_of
+from tradewind.spark.contract.data_loss import LossRule, Missing, rule_of
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.options.source_options import parse_options
 
 FILE = """\
 pipeline: copy

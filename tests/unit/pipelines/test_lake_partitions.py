@@ -14,11 +14,11 @@ from lake_kit import Frame, Lake, executors, lake, orders
 from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, MonthTransform
 from pyiceberg.types import BinaryType, DateType, LongType, StringType, TimestampType
 
-from tradewind.pipelines.compaction import compact
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lake_partitions import PartitionField, partition_fields
-from tradewind.pipelines.upserts import Upsert
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.lake_partitions import PartitionField, partition_fields
+from tradewind.pipelines.lake.upserts import Upsert
 
 __all__ = ["executors", "lake"]
 MOMENT = pa.timestamp("us", tz="UTC")

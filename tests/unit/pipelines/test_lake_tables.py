@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lake_kit import Frame, KilledError, Lake, executors, lake, orders
 
-from tradewind.pipelines import lake_files, lake_tables
-from tradewind.pipelines.compaction import compact
-from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lake_tables import ConflictError
-from tradewind.pipelines.upserts import Upsert
+from tradewind.pipelines.lake import lake_files, lake_tables
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.lake_tables import ConflictError
+from tradewind.pipelines.lake.upserts import Upsert
 
 __all__ = ["executors", "lake"]
 
@@ -494,7 +494,7 @@ def test_upserts_are_like_those_of_a_dictionary(
 
 
 def _iceberg(folder: str) -> Any:
-    from tradewind.pipelines.iceberg_tables import IcebergLake
-    from tradewind.pipelines.model import Iceberg
+    from tradewind.pipelines.definition.model import Iceberg
+    from tradewind.pipelines.lake.iceberg_tables import IcebergLake
 
     return IcebergLake(Iceberg("sales.orders", ""), folder)

@@ -20,19 +20,19 @@ import pytest
 from lake_kit import Lake, executors, lake, latest_marks, orders
 from maintenance_loop import EAGER
 
-from tradewind.pipelines import compaction, lake_expiry
-from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lake_expiry import expire, expired_ids
-from tradewind.pipelines.maintenance import (
+from tradewind.pipelines.lake import compaction, lake_expiry
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.lake_expiry import expire, expired_ids
+from tradewind.pipelines.lake.maintenance import (
     MaintenancePolicy,
     TableFigures,
     figures,
     maintain,
 )
-from tradewind.pipelines.parquet_lakes import ParquetLake, Staged
-from tradewind.pipelines.upserts import Upsert
+from tradewind.pipelines.lake.parquet_lakes import ParquetLake, Staged
+from tradewind.pipelines.lake.upserts import Upsert
 
 __all__ = ["executors", "lake"]
 BATCHES = 9

@@ -13,10 +13,10 @@ import tradewind
 import tradewind.sync
 from tradewind.cli.main import run
 from tradewind.documents import Place
-from tradewind.pipelines.document import PipelineDocument
+from tradewind.pipelines.definition.document import PipelineDocument
+from tradewind.pipelines.definition.loading import pipeline_of
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import pipeline_of
-from tradewind.pipelines.sql.statements import is_writing
+from tradewind.pipelines.relations.statements import is_writing
 from tradewind.pipelines.sql.view_desk import keyed
 from tradewind.pipelines.sql.view_grouping import Cover, Grouping
 from tradewind.pipelines.sql.view_statements import (

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tradewind.pipelines import parquet_lakes
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lakes import SinkQuery
-from tradewind.pipelines.parquet_lakes import parquet_writer
+from tradewind.pipelines.lake import parquet_lakes
+from tradewind.pipelines.lake.lakes import SinkQuery
+from tradewind.pipelines.lake.parquet_lakes import parquet_writer
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -16,11 +16,11 @@ import pytest
 import tradewind
 import tradewind.sync
 from tradewind.api.times import parse_time
-from tradewind.pipelines.compaction import compact
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lakes import MARK_BATCH, MARK_UNTIL, MARK_WRITER
-from tradewind.pipelines.parquet_lakes import keep_columns
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.lake.lakes import MARK_BATCH, MARK_UNTIL, MARK_WRITER
+from tradewind.pipelines.lake.parquet_lakes import keep_columns
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables import pinned_streams
 from tradewind.pipelines.tables.pinned_streams import (
     PinnedStream,
@@ -32,8 +32,8 @@ from tradewind.pipelines.tables.table_columns import table_columns
 from tradewind.pipelines.tables.table_reading import latest_puts
 from tradewind.pipelines.tables.table_spec import TableSpec, with_table
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.reads.reading import BatchReader
 from written_tables import RAW_SCHEMA, WrittenTable, raw_rows, read_point, spec_of
 
 pytest.importorskip("deltalake")

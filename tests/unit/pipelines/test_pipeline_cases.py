@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pipeline_texts import pipeline_of_text
 
-from tradewind.pipelines.case_messages import sample_rows
-from tradewind.pipelines.case_rows import differences
+from tradewind.pipelines.checks.case_rows import differences
+from tradewind.pipelines.definition.case_messages import sample_rows
 from tradewind.pipelines.errors import PipelineFileError
 
 TEXT = """pipeline: copy

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tradewind.cli.main import run
-from tradewind.pipelines.leases import locked
-from tradewind.pipelines.status import PipelineStatus, QueryStatus, write_status
-from tradewind.spark.stream_lag import StreamLag
+from tradewind.pipelines.state.leases import locked
+from tradewind.pipelines.state.status import PipelineStatus, QueryStatus, write_status
+from tradewind.spark.progress.stream_lag import StreamLag
 
 GOOD = """\
 pipeline: copy

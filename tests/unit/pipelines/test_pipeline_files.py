@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from pipeline_texts import pipeline_of_text
 
-from tradewind.pipelines import model
+from tradewind.pipelines.definition import model
+from tradewind.pipelines.definition.loading import load_pipeline, names_in
+from tradewind.pipelines.definition.model import Pipeline
+from tradewind.pipelines.definition.spark_settings import SparkSettings
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.loading import load_pipeline, names_in
-from tradewind.pipelines.model import Pipeline
-from tradewind.pipelines.spark_settings import SparkSettings
 
 GOOD = """\
 pipeline: revenue

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pipeline_texts import pipeline_of_text
 
-from tradewind.pipelines.checking import check_server
+from tradewind.pipelines.checks.checking import check_server
+from tradewind.pipelines.checks.explaining import explain_lines
+from tradewind.pipelines.definition.model import Pipeline
 from tradewind.pipelines.errors import PipelineFileError
-from tradewind.pipelines.explaining import explain_lines
-from tradewind.pipelines.frames import source_options
-from tradewind.pipelines.model import Pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.spark.logins import JobLogin
+from tradewind.pipelines.flow.frames import source_options
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.spark.connections.logins import JobLogin
 
 SECRET = "hunter2"
 FILE = f"""\

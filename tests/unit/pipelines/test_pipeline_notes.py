@@ -8,14 +8,14 @@ import pytest
 
 import tradewind
 from ports import free_port
-from tradewind.pipelines.display import status_line
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lag import ServerLag
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.spark_errors import short_reason
-from tradewind.pipelines.status import PipelineStatus
-from tradewind.spark.logins import JobLogin
+from tradewind.pipelines.running.display import status_line
+from tradewind.pipelines.running.lag import ServerLag
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.spark_errors import short_reason
+from tradewind.pipelines.state.status import PipelineStatus
+from tradewind.spark.connections.logins import JobLogin
 
 SINK = PipelineAddress()
 C = JobLogin(credentials="c")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tradewind.cli.main import run
+from tradewind.pipelines.definition.including import DEPTH_MAX
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.definition.model import Pipeline
+from tradewind.pipelines.definition.pipeline_parameters import Parameters, parse_settings
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.including import DEPTH_MAX
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.model import Pipeline
-from tradewind.pipelines.pipeline_parameters import Parameters, parse_settings
 
 HEAD = "pipeline: copy\ncheckpoint: state\n"
 TEXT = f"""{HEAD}sources:

@@ -6,11 +6,11 @@ import pytest
 from pipeline_texts import pipeline_of_text
 
 from tradewind.pipelines.errors import PipelineFileError
-from tradewind.pipelines.frames import source_options, trigger_options
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sinks import write_options
-from tradewind.spark.sink_options import parse_sink_options
-from tradewind.spark.source_options import parse_options
+from tradewind.pipelines.flow.frames import source_options, trigger_options
+from tradewind.pipelines.flow.sinks import write_options
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.spark.options.sink_options import parse_sink_options
+from tradewind.spark.options.source_options import parse_options
 
 TEXT = """pipeline: copy
 checkpoint: state

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.decoding.payload_kinds import Kind, kind_of, merge
-from tradewind.pipelines.column_templates import parse_template, template_sql
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.inference import infer
-from tradewind.pipelines.intervals import parse_interval_ms, spark_interval
-from tradewind.pipelines.schema_reasons import reason_of
-from tradewind.pipelines.schemas import declared_ddl, freeze, read_frozen
-from tradewind.pipelines.status import PipelineStatus, read_status, write_status
-from tradewind.pipelines.text_charts import bar, bars, number_text, sparkline
+from tradewind.pipelines.notation.column_templates import parse_template, template_sql
+from tradewind.pipelines.notation.intervals import parse_interval_ms, spark_interval
+from tradewind.pipelines.notation.text_charts import bar, bars, number_text, sparkline
+from tradewind.pipelines.payloads.inference import infer
+from tradewind.pipelines.payloads.schema_reasons import reason_of
+from tradewind.pipelines.payloads.schemas import declared_ddl, freeze, read_frozen
+from tradewind.pipelines.state.status import PipelineStatus, read_status, write_status
 
 VALUES = st.recursive(
     st.none()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tradewind.pipelines import runner as runner_module
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.together import run_together
+from tradewind.pipelines.running import runner as runner_module
+from tradewind.pipelines.running.together import run_together
 
 
 class FakeRunner:

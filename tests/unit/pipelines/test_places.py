@@ -9,14 +9,20 @@ import msgspec
 import pytest
 from pipeline_texts import pipeline_of_text
 
-from tradewind.pipelines import places
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.lakes import SinkQuery
-from tradewind.pipelines.leases import LEASE_FILE, LEASE_SECONDS, Owner, locked, take_lease
-from tradewind.pipelines.places import RemoteFolder, names_in, place_of, problem_of, replace_file
-from tradewind.pipelines.query_batches import batches_of
-from tradewind.pipelines.schemas import FrozenSchema, read_frozen
-from tradewind.pipelines.status import read_status
+from tradewind.pipelines.lake.lakes import SinkQuery
+from tradewind.pipelines.machine import places
+from tradewind.pipelines.machine.places import (
+    RemoteFolder,
+    names_in,
+    place_of,
+    problem_of,
+    replace_file,
+)
+from tradewind.pipelines.payloads.schemas import FrozenSchema, read_frozen
+from tradewind.pipelines.state.leases import LEASE_FILE, LEASE_SECONDS, Owner, locked, take_lease
+from tradewind.pipelines.state.query_batches import batches_of
+from tradewind.pipelines.state.status import read_status
 
 TABLES = "sources: {orders: {stream: O}}\nsinks: {show: {from: orders, console: {}}}\n"
 

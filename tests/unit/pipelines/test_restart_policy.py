@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pipeline_texts import pipeline_of_text
 
+from tradewind.pipelines.definition.model import RestartPolicy
 from tradewind.pipelines.errors import PipelineFileError
-from tradewind.pipelines.model import RestartPolicy
-from tradewind.pipelines.restart_policy import Restarts
-from tradewind.pipelines.status import QueryStatus
+from tradewind.pipelines.running.restart_policy import Restarts
+from tradewind.pipelines.state.status import QueryStatus
 
 ERROR = RuntimeError("the disk is full")
 TEXT = """pipeline: copy

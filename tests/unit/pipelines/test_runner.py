@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from tradewind.pipelines import runner as runner_module
-from tradewind.pipelines import slow_starts
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner, _Running
-from tradewind.pipelines.slow_starts import PATIENCE_SECONDS, PAUSES, SlowStart
-from tradewind.pipelines.spark_errors import SLOW_SIGNS
-from tradewind.pipelines.status import QueryStatus
+from tradewind.pipelines.running import runner as runner_module
+from tradewind.pipelines.running import slow_starts
+from tradewind.pipelines.running.runner import Runner, _Running
+from tradewind.pipelines.running.slow_starts import PATIENCE_SECONDS, PAUSES, SlowStart
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.spark_errors import SLOW_SIGNS
+from tradewind.pipelines.state.status import QueryStatus
 
 PIPELINE = """\
 pipeline: copy

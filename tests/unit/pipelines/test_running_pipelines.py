@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.pipelines import announcing
-from tradewind.pipelines.announcing import announced, running_files
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.definition.model import Pipeline
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.model import Pipeline
-from tradewind.pipelines.private_folder import private_folder
-from tradewind.pipelines.status import PipelineStatus, State, write_status
-from tradewind.pipelines.stopping import is_runner, stop_runner
+from tradewind.pipelines.machine.private_folder import private_folder
+from tradewind.pipelines.running.stopping import is_runner, stop_runner
+from tradewind.pipelines.state import announcing
+from tradewind.pipelines.state.announcing import announced, running_files
+from tradewind.pipelines.state.status import PipelineStatus, State, write_status
 
 FILE = """
 pipeline: sales
@@ -31,7 +31,7 @@ sinks:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tradewind.pipelines.leases import locked
+from tradewind.pipelines.state.leases import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

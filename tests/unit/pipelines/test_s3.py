@@ -14,16 +14,16 @@ import pytest
 from lake_kit import Lake, executors, orders
 
 from ports import free_port
-from tradewind.pipelines import places
-from tradewind.pipelines.compaction import compact
-from tradewind.pipelines.delta_tables import DeltaLake
+from tradewind.pipelines.definition.model import Iceberg
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lakes import SinkQuery
-from tradewind.pipelines.model import Iceberg
-from tradewind.pipelines.places import RemoteFolder, names_in, replace_file
-from tradewind.pipelines.status import PipelineStatus, read_status, write_status
-from tradewind.pipelines.upserts import Upsert
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.lakes import SinkQuery
+from tradewind.pipelines.lake.upserts import Upsert
+from tradewind.pipelines.machine import places
+from tradewind.pipelines.machine.places import RemoteFolder, names_in, replace_file
+from tradewind.pipelines.state.status import PipelineStatus, read_status, write_status
 
 pytest.importorskip("moto.server")
 __all__ = ["executors"]
@@ -120,7 +120,7 @@ def test_a_table_in_s3_is_written_replaced_and_joined(
         write(orders([2, 4], region=["x", "x"], note=["new", "new"]), 1)
     files = table.files()
     found = {}
-    from tradewind.pipelines.lake_files import read_batches
+    from tradewind.pipelines.lake.lake_files import read_batches
 
     for file in files:
         for batch in read_batches(table.storage, file, table.schema()):

@@ -6,7 +6,7 @@ import pytest
 from pipeline_texts import pipeline_of_text
 
 from tradewind.pipelines.errors import PipelineFileError
-from tradewind.pipelines.schema_types import UnknownTypeError, check_fields, check_types
+from tradewind.pipelines.payloads.schema_types import UnknownTypeError, check_fields, check_types
 
 TEXT = """pipeline: copy
 checkpoint: state

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.lakes import SinkQuery
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.model import Pipeline
-from tradewind.pipelines.shared_marks import (
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.definition.model import Pipeline
+from tradewind.pipelines.definition.shared_marks import (
     SHARED_FILE,
     check_acknowledged,
     check_kept,
@@ -19,6 +17,8 @@ from tradewind.pipelines.shared_marks import (
     sink_checkpoint,
     write_members,
 )
+from tradewind.pipelines.errors import PipelineError, PipelineFileError
+from tradewind.pipelines.lake.lakes import SinkQuery
 
 TEXT = """pipeline: copy
 checkpoint: state

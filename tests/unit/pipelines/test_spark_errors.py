@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tradewind.cli.frame.reporting import report
-from tradewind.pipelines.spark_errors import is_of_spark, short_reason
+from tradewind.pipelines.sessions.spark_errors import is_of_spark, short_reason
 
 protocol = pytest.importorskip("py4j.protocol")
 PySparkException = pytest.importorskip("pyspark.errors").PySparkException

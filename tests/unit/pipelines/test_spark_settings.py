@@ -11,13 +11,13 @@ from pipeline_texts import pipeline_of_text
 
 from tradewind.cli.spark.demo import run as run_demo
 from tradewind.cli.spark.sql_command import run_sql
-from tradewind.pipelines import pipeline_session as session_module
+from tradewind.pipelines.checks.explaining import explain_lines
+from tradewind.pipelines.definition.model import Pipeline
+from tradewind.pipelines.definition.spark_settings import HIDDEN, apply_settings
 from tradewind.pipelines.demo.demo_server import DemoSettings
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.explaining import explain_lines
-from tradewind.pipelines.model import Pipeline
-from tradewind.pipelines.spark_settings import HIDDEN, apply_settings
-from tradewind.spark.spark_session import get_session
+from tradewind.pipelines.sessions import pipeline_session as session_module
+from tradewind.spark.processes.spark_session import get_session
 
 HEAD = "pipeline: p\ncheckpoint: state\n"
 TABLES = "sources: {orders: {stream: O}}\nsinks: {show: {from: orders, console: {}}}\n"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, PlanFigure, recognise
-from tradewind.spark.stream_figures import Figures, last_left
+from tradewind.spark.reads.stream_figures import Figures, last_left
 
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."

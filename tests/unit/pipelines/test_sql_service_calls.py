@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.queries import QueryResult
+from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.sql import caller as caller_module
 from tradewind.pipelines.sql import desk as desk_module
 from tradewind.pipelines.sql import service as service_module

@@ -18,8 +18,8 @@ from tradewind.cli.spark.sql_completion import Known, SqlCompleter
 from tradewind.cli.spark.sql_history import FileHistory, history_path
 from tradewind.cli.spark.sql_shell import HELP, Shell, prompt_session
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.queries import TableCatalog
+from tradewind.pipelines.relations.queries import TableCatalog
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import SessionLostError
 from tradewind.pipelines.sql.wire import Ask, StatementError
 

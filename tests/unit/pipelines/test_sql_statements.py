@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.spark.sql_shell import is_complete, statements_of
-from tradewind.pipelines.sql.statements import (
+from tradewind.pipelines.relations.statements import (
     STATEMENT_CHARACTERS_MAX,
     is_blank,
     split_statements,

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tradewind.pipelines.compaction import compact
-from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lakes import MARK_UNTIL
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.lakes import MARK_UNTIL
 from tradewind.pipelines.tables.table_points import (
     StreamMark,
     TablePoint,

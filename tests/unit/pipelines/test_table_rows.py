@@ -14,8 +14,8 @@ import pytest
 from lake_kit import Frame, KilledError, Lake, executors, lake
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_tables import LakeTable, TableSink, table_writer
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.lake.lake_tables import LakeTable, TableSink, table_writer
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables import table_writing
 from tradewind.pipelines.tables.table_columns import (
     COLUMNS_MAX,

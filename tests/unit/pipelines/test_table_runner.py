@@ -13,16 +13,16 @@ import pytest
 
 from tradewind.client.errors import ConnectionClosedError
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.leases import locked
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.status import QueryStatus
-from tradewind.pipelines.tables import table_job, table_runner
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.state.leases import locked
+from tradewind.pipelines.state.status import QueryStatus
+from tradewind.pipelines.table_runs import table_job, table_runner
+from tradewind.pipelines.table_runs.table_job import TableJob, TableWork
+from tradewind.pipelines.table_runs.table_runner import TableRunner
 from tradewind.pipelines.tables.stream_tables import StreamTable
-from tradewind.pipelines.tables.table_job import TableJob, TableWork
-from tradewind.pipelines.tables.table_runner import TableRunner
 from tradewind.pipelines.tables.table_spec import TableSpec
 from tradewind.pipelines.tables.table_status import read_table_status, state_place
-from tradewind.spark.stream_lag import StreamLag
+from tradewind.spark.progress.stream_lag import StreamLag
 
 
 class FakeRunner:

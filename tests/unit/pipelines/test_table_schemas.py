@@ -15,8 +15,8 @@ from fastavro import parse_schema, schemaless_writer
 import tradewind
 import tradewind.sync
 from tradewind.decoding.decoder_contract import DecodingError
-from tradewind.pipelines.lakes import SinkQuery
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.lake.lakes import SinkQuery
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables.table_decoders import is_settled, table_decoder
 from tradewind.pipelines.tables.table_spec import TableSpec
 from tradewind.pipelines.tables.table_writing import StreamBatchStep

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.figure_types import LakeFigures
+from tradewind.pipelines.state.figure_types import LakeFigures
 from tradewind.pipelines.tables import table_dropping
 from tradewind.pipelines.tables.table_dropping import check_droppable, drop_table
 from tradewind.pipelines.tables.table_spec import (
@@ -256,7 +256,7 @@ def test_a_catalog_cannot_name_a_folder_elsewhere_to_be_removed(
 
 
 def test_a_table_in_use_or_elsewhere_is_not_dropped(tmp_path: Path) -> None:
-    from tradewind.pipelines.leases import locked
+    from tradewind.pipelines.state.leases import locked
 
     spec = TableSpec(str(tmp_path), format="parquet")
     (tmp_path / "part-a-1-2.parquet").write_text("x")

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.table_runs.table_rounds import TableRounds
 from tradewind.pipelines.tables import table_upkeep
-from tradewind.pipelines.tables.table_rounds import TableRounds
 from tradewind.pipelines.tables.table_spec import TableSpec
 from tradewind.pipelines.tables.table_upkeep import UPKEEP_SECONDS, maintain_table, upkeep_round
 

@@ -15,13 +15,13 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.times import parse_time
-from tradewind.pipelines.compaction import compact
-from tradewind.pipelines.lake_files import local_path
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.lake.compaction import compact
+from tradewind.pipelines.lake.lake_files import local_path
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.table_runs.table_rounds import TableRounds
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_points import pin_table
 from tradewind.pipelines.tables.table_proof import compared_stream
-from tradewind.pipelines.tables.table_rounds import TableRounds
 from tradewind.pipelines.tables.table_spec import TableSpec, problem_with, with_table
 from tradewind.pipelines.tables.table_status import TierStatus, VerifiedMark
 from tradewind.pipelines.tables.tier_keeping import TierKeeper, read_mark

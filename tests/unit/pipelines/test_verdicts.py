@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tradewind.pipelines.verdicts import (
+from tradewind.pipelines.state.verdicts import (
     RANGES_MAX,
     SHOWN_MAX,
     Difference,

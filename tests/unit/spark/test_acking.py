@@ -18,8 +18,8 @@ from tradewind.api.times import parse_time
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.core.login import ServerInfo
 from tradewind.client.errors import PermissionsError
-from tradewind.spark.acking import Acknowledger
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.reads.acking import Acknowledger
 from tradewind.subjects import collide
 
 CREATED = "2026-01-01T00:00:00Z"

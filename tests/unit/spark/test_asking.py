@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tradewind.spark.network import (
+from tradewind.spark.providers.network import (
     ASK_IDLE_SECONDS,
     ASK_SECONDS,
     ASK_SECONDS_MAX,

@@ -15,12 +15,12 @@ import pytest
 
 from tradewind.client.connection import Connection
 from tradewind.client.errors import OperationTimeoutError
-from tradewind.spark import backup_reads
-from tradewind.spark.backup_reads import BackupStopped, StreamBackup
-from tradewind.spark.data_loss import rule_of
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.proof import Planned, RangeProof
-from tradewind.spark.source_options import SourceOptions
+from tradewind.spark.contract.data_loss import rule_of
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.options.source_options import SourceOptions
+from tradewind.spark.providers import backup_reads
+from tradewind.spark.providers.backup_reads import BackupStopped, StreamBackup
+from tradewind.spark.providers.proof import Planned, RangeProof
 from tradewind.store.backup.archive import MAGIC, append_entry
 from tradewind.store.format.s2 import Compressor
 

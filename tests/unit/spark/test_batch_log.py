@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.spark.batch_log import read_batches
 from tradewind.spark.errors import CheckpointError
+from tradewind.spark.progress.batch_log import read_batches
 
 AT_MS = 1_794_816_000_000  # 2026-11-16T08:00:00Z
 Plans = list[dict[str, dict[str, int]]]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tradewind.spark import block_proof
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.providers import block_proof
+from tradewind.spark.reads.reading import BatchReader
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot

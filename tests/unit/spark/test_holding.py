@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import (
 
 from tradewind.durations import SECOND_NS
 from tradewind.spark.errors import OptionError
-from tradewind.spark.holding import Holding
-from tradewind.spark.source_options import parse_options
-from tradewind.spark.streaming import StreamReader
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.reads.holding import Holding
+from tradewind.spark.reads.streaming import StreamReader
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot

@@ -12,10 +12,10 @@ import pytest
 
 from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
-from tradewind.spark import stream_lag as lag_module
-from tradewind.spark.provider_contract import ReadState
-from tradewind.spark.query_metrics import ProgressMetrics, serve_metrics
-from tradewind.spark.stream_lag import Reporter, StreamLag, query_lag
+from tradewind.spark.contract.provider_contract import ReadState
+from tradewind.spark.progress import stream_lag as lag_module
+from tradewind.spark.progress.query_metrics import ProgressMetrics, serve_metrics
+from tradewind.spark.progress.stream_lag import Reporter, StreamLag, query_lag
 from tradewind.testing.fake_clock import FakeClock
 
 NOW_NS = 1_700_000_000 * SECOND_NS

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from harness import ServerProcess
-from tradewind.spark import lent as lent_module
-from tradewind.spark.lent import KEPT_MAX, Lent, LentConnections
-from tradewind.spark.network import ReadAddress
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.connections import lent as lent_module
+from tradewind.spark.connections.lent import KEPT_MAX, Lent, LentConnections
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.providers.network import ReadAddress
 
 WAIT_SECONDS = 30.0
 
@@ -156,9 +156,9 @@ def test_a_forked_process_leaves_the_connections_of_its_parent_alone(
 def test_a_kept_connection_does_not_keep_the_process(server: ServerProcess) -> None:
     program = (
         "import sys\n"
-        "from tradewind.spark.lent import CONNECTIONS\n"
-        "from tradewind.spark.network import ReadAddress\n"
-        "from tradewind.spark.source_options import parse_options\n"
+        "from tradewind.spark.connections.lent import CONNECTIONS\n"
+        "from tradewind.spark.providers.network import ReadAddress\n"
+        "from tradewind.spark.options.source_options import parse_options\n"
         "place = ReadAddress(parse_options({'servers': sys.argv[1], 'stream': 'S'}))\n"
         "with CONNECTIONS.lent(place): pass\n"
         "assert CONNECTIONS.count == 1\n"

@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import Authority, write_key
 from tradewind.nkeys import KeyPair
-from tradewind.spark.errors import OptionError
-from tradewind.spark.logins import (
+from tradewind.spark.connections.logins import (
     LOGIN_FIELDS,
     SECRET_BYTES_MAX,
     JobLogin,
@@ -21,8 +20,9 @@ from tradewind.spark.logins import (
     spark_name,
     split_login,
 )
-from tradewind.spark.sink_options import parse_sink_options
-from tradewind.spark.source_options import parse_options
+from tradewind.spark.errors import OptionError
+from tradewind.spark.options.sink_options import parse_sink_options
+from tradewind.spark.options.source_options import parse_options
 
 SECRET = "hunter2"
 SEED = str(KeyPair("U", b"s" * 32).seed)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.spark.arrow import batches
-from tradewind.spark.memory import Memory, Piece
-from tradewind.spark.rows import RowDecoder
-from tradewind.spark.store_files import StreamFiles, Vanished
+from tradewind.spark.columnar.arrow import batches
+from tradewind.spark.columnar.memory import Memory, Piece
+from tradewind.spark.columnar.rows import RowDecoder
+from tradewind.spark.files.store_files import StreamFiles, Vanished
 from tradewind.store.format.s2 import encode_block
 
 
@@ -107,7 +107,7 @@ def test_block_is_the_same_in_memory_that_is_used_again(
 
 PLAIN_PROGRAM = """
 import gc
-from tradewind.spark.worker import spare_modules
+from tradewind.spark.processes.worker import spare_modules
 
 spare_modules()
 assert gc.get_freeze_count() == 0
@@ -121,7 +121,7 @@ def test_collector_is_left_alone_outside_of_spark() -> None:
 DAEMON_PROGRAM = """
 import gc, sys
 from importlib.machinery import ModuleSpec
-from tradewind.spark.worker import spare_modules
+from tradewind.spark.processes.worker import spare_modules
 
 sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
 spare_modules()

@@ -23,9 +23,9 @@ from tradewind.client.core.headers import decode_headers
 from tradewind.client.core.protocol import ClientWire
 from tradewind.client.streams.row_inbox import RowInbox
 from tradewind.spark.errors import OptionError, RowError
-from tradewind.spark.outgoing import OutgoingRows
-from tradewind.spark.outgoing_columns import plan_columns
-from tradewind.spark.sink_options import parse_sink_options
+from tradewind.spark.options.sink_options import parse_sink_options
+from tradewind.spark.writes.outgoing import OutgoingRows
+from tradewind.spark.writes.outgoing_columns import plan_columns
 
 NOBODY: Any = object()  # who is never called: nothing is sent and nobody reads
 LISTS = pa.map_(pa.string(), pa.list_(pa.string()))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tradewind.client.core.protocol import ClientWire
 from tradewind.client.streams.packed import Packed
 from tradewind.client.streams.pull_inbox import PullInbox
-from tradewind.spark.arrow import batches
-from tradewind.spark.columns import MESSAGES
-from tradewind.spark.rows import RowDecoder
+from tradewind.spark.columnar.arrow import batches
+from tradewind.spark.columnar.columns import MESSAGES
+from tradewind.spark.columnar.rows import RowDecoder
 
 NOBODY: Any = object()  # who is never called: nothing is sent and nobody reads
 HEADER = b"NATS/1.0\r\nA: 1\r\n\r\n"

@@ -12,14 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.contract.planning import divide, messages_ahead, ranges
 from tradewind.spark.errors import SparkSetupError
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.java import MISSING_MODULE_FLAG, find_java_home, java_version, wrapped_home
-from tradewind.spark.planning import divide, messages_ahead, ranges
-from tradewind.spark.source_options import SourceOptions
-from tradewind.spark.store_files import StreamFiles
-from tradewind.spark.stream_contents import BlockRange
+from tradewind.spark.files.store_files import StreamFiles
+from tradewind.spark.files.stream_contents import BlockRange
+from tradewind.spark.options.source_options import SourceOptions
+from tradewind.spark.processes.java import (
+    MISSING_MODULE_FLAG,
+    find_java_home,
+    java_version,
+    wrapped_home,
+)
+from tradewind.spark.providers.blocks import BlocksProvider
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.index_file import IndexBlock, StreamIndex, encode_index

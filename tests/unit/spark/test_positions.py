@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tradewind.spark.errors import OptionError
-from tradewind.spark.positions import SEQUENCE_MAX, Position
-from tradewind.spark.reading import BatchReader
-from tradewind.spark.source_options import SourceOptions, parse_options
-from tradewind.spark.streaming import StreamReader
+from tradewind.spark.options.positions import SEQUENCE_MAX, Position
+from tradewind.spark.options.source_options import SourceOptions, parse_options
+from tradewind.spark.reads.reading import BatchReader
+from tradewind.spark.reads.streaming import StreamReader
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.meta import StreamMeta

@@ -16,16 +16,20 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.spark import python_launcher, spark_session
-from tradewind.spark.java import short_session_options
-from tradewind.spark.launcher_parent import (
+from tradewind.spark.processes import python_launcher, spark_session
+from tradewind.spark.processes.java import short_session_options
+from tradewind.spark.processes.launcher_parent import (
     exit_code,
     parse_request,
     refusal,
     search_path,
     touch_folder,
 )
-from tradewind.spark.python_launcher import PythonLauncher, launcher_program, spark_archives
+from tradewind.spark.processes.python_launcher import (
+    PythonLauncher,
+    launcher_program,
+    spark_archives,
+)
 
 WAIT_SECONDS = 60.0
 DAEMON = ("-m", "pyspark.daemon", "pyspark.worker")
@@ -34,7 +38,7 @@ DAEMON_CODE = 1
 OWNER = """\
 import sys, time
 from pathlib import Path
-from tradewind.spark.python_launcher import PythonLauncher
+from tradewind.spark.processes.python_launcher import PythonLauncher
 launcher = PythonLauncher(Path(sys.argv[1]), sys.executable)
 launcher.ensure_parent()
 print(launcher._parent.pid, flush=True)

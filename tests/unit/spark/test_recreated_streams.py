@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.spark import blocks
-from tradewind.spark.block_proof import BlockProof
-from tradewind.spark.blocks import BlocksProvider, BlockTask
+from tradewind.spark.columnar.rows import RowDecoder
+from tradewind.spark.contract.filters import RowFilter
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.rows import RowDecoder
-from tradewind.spark.source_options import SourceOptions
+from tradewind.spark.options.source_options import SourceOptions
+from tradewind.spark.providers import blocks
+from tradewind.spark.providers.block_proof import BlockProof
+from tradewind.spark.providers.blocks import BlocksProvider, BlockTask
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.meta import StreamMeta

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tradewind.errors import CorruptRecord
-from tradewind.spark.arrow import arrow_schema, batches
-from tradewind.spark.block_summary import LimitReplay, first_message, summarize_block
-from tradewind.spark.columns import (
+from tradewind.spark.columnar.arrow import arrow_schema, batches
+from tradewind.spark.columnar.columns import (
     BUCKET,
     MESSAGES,
     OBJECTS,
@@ -25,10 +24,11 @@ from tradewind.spark.columns import (
     MessageRows,
     ObjectRow,
 )
+from tradewind.spark.columnar.rows import RowDecoder
+from tradewind.spark.contract.filters import RowFilter, push_filters
 from tradewind.spark.errors import OptionError
-from tradewind.spark.filters import RowFilter, push_filters
-from tradewind.spark.rows import RowDecoder
-from tradewind.spark.source_options import SourceOptions, parse_options
+from tradewind.spark.files.block_summary import LimitReplay, first_message, summarize_block
+from tradewind.spark.options.source_options import SourceOptions, parse_options
 from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.hash import key_for

@@ -52,7 +52,7 @@ def _spark_reason(error: BaseException) -> str:
     """The cause of an error of Spark or its Java and Python processes; empty for other errors."""
     if "pyspark" not in sys.modules and "py4j" not in sys.modules:
         return ""
-    from tradewind.pipelines.spark_errors import is_of_spark, short_reason
+    from tradewind.pipelines.sessions.spark_errors import is_of_spark, short_reason
 
     return short_reason(error) if is_of_spark(error) else ""
 

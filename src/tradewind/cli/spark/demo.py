@@ -18,7 +18,7 @@ from tradewind.cli.frame.frame import CommandApp, Option
 from tradewind.cli.frame.output import flush, is_terminal, line, redraw_notes
 from tradewind.cli.spark.spark_flags import MasterFlag
 from tradewind.errors import ServerStartError
-from tradewind.spark.local_master import LOCAL_MASTER
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 from tradewind.visible_text import visible_lines
 
 if TYPE_CHECKING:

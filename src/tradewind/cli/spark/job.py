@@ -16,13 +16,13 @@ from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import line, note, print_json
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
-from tradewind.spark.local_master import LOCAL_MASTER
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 from tradewind.store.format.layout import name_problem
 
 if TYPE_CHECKING:
     from threading import Event
 
-    from tradewind.pipelines.status import PipelineStatus
+    from tradewind.pipelines.state.status import PipelineStatus
 
 app = CommandApp("Ready-made jobs on Spark")
 StreamName = Annotated[str, Argument(help="Stream name")]
@@ -116,7 +116,7 @@ def mirror_stream(
 ) -> int:
     """Copy a stream to another server, show the lag and verify the copy."""
     from tradewind.pipelines.jobs.mirror_job import mirror
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
     target = to_stream or stream
     if problem := name_problem(stream):
@@ -215,8 +215,8 @@ def compact_stream(
 @contextmanager
 def _spark(master: str) -> Iterator[tuple[Any, Event]]:
     """A session, and the event that Ctrl-C sets."""
-    from tradewind.pipelines.pipeline_session import using_session
-    from tradewind.pipelines.signals import stop_event
+    from tradewind.pipelines.machine.signals import stop_event
+    from tradewind.pipelines.sessions.pipeline_session import using_session
 
     note("starting Spark ...")
     with (
@@ -228,7 +228,7 @@ def _spark(master: str) -> Iterator[tuple[Any, Event]]:
 
 
 def _updates() -> Callable[[PipelineStatus], None]:
-    from tradewind.pipelines.display import status_line
+    from tradewind.pipelines.running.display import status_line
 
     due = [0.0]
 

@@ -19,9 +19,9 @@ from tradewind.cli.spark.spark_flags import spark_address
 from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.maintenance import MaintenanceReport
-    from tradewind.pipelines.model import Pipeline, Sink
-    from tradewind.pipelines.status import PipelineStatus
+    from tradewind.pipelines.definition.model import Pipeline, Sink
+    from tradewind.pipelines.lake.maintenance import MaintenanceReport
+    from tradewind.pipelines.state.status import PipelineStatus
 
 app = CommandApp("Data pipelines on Spark: streams, SQL and lakes")
 
@@ -54,8 +54,8 @@ def check_file(
 ) -> int:
     """Validate a pipeline file without running it; exit code 1 if a server cannot be asked."""
     from tradewind.cli.frame.failures import EXIT_FAILED
-    from tradewind.pipelines.checking import check_libraries_of, check_server, check_tables
-    from tradewind.pipelines.schema_types import check_types
+    from tradewind.pipelines.checks.checking import check_libraries_of, check_server, check_tables
+    from tradewind.pipelines.payloads.schema_types import check_types
 
     pipeline = _load(file, parameters)
     check_types(pipeline)
@@ -93,9 +93,9 @@ def run_files(
     """Run pipelines; Ctrl-C stops them, and the next run resumes where they stopped."""
     from tradewind.cli.frame.failures import EXIT_FAILED
     from tradewind.errors import TradewindError
-    from tradewind.pipelines.runner import Runner
-    from tradewind.pipelines.signals import stop_event
-    from tradewind.pipelines.together import check_together, own_session, run_together
+    from tradewind.pipelines.machine.signals import stop_event
+    from tradewind.pipelines.running.runner import Runner
+    from tradewind.pipelines.running.together import check_together, own_session, run_together
 
     pipelines = _load_all(files, parameters)
     check_together(pipelines)
@@ -133,8 +133,8 @@ def run_tests(
 ) -> int:
     """Run the tests of pipeline files: sample messages in, expected rows out, no server."""
     from tradewind.cli.frame.failures import EXIT_FAILED
-    from tradewind.pipelines.case_messages import check_chosen
-    from tradewind.pipelines.case_runs import case_session, run_case
+    from tradewind.pipelines.checks.case_runs import case_session, run_case
+    from tradewind.pipelines.definition.case_messages import check_chosen
 
     pipelines = _load_all(files, parameters, with_tests=True)
     chosen = {pipeline.document.path: check_chosen(pipeline, only or []) for pipeline in pipelines}
@@ -163,8 +163,8 @@ def show_status(
 ) -> None:
     """Show the status of a pipeline: rows, rows per second and the lag of each stream."""
     from tradewind.cli.frame.failures import CommandError
-    from tradewind.pipelines.display import status_table
-    from tradewind.pipelines.status import read_status
+    from tradewind.pipelines.running.display import status_table
+    from tradewind.pipelines.state.status import read_status
 
     pipeline = _load(file, parameters)
 
@@ -197,7 +197,7 @@ def show_batches(
 ) -> None:
     """Show the sequence ranges that recent batches have read from each stream."""
     from tradewind.cli.frame.failures import CommandError
-    from tradewind.pipelines.query_batches import batch_documents, batches_of, batches_table
+    from tradewind.pipelines.state.query_batches import batch_documents, batches_of, batches_table
 
     pipeline = _load(file, parameters)
     found = batches_of(pipeline)
@@ -221,9 +221,9 @@ def explain_file(
     parameters: ParameterFlag = None,
 ) -> None:
     """Explain in words what a pipeline does, with the columns of every table."""
-    from tradewind.pipelines.checking import check_tables
-    from tradewind.pipelines.explaining import explain_lines, plan_lines
-    from tradewind.pipelines.pipeline_parameters import hide
+    from tradewind.pipelines.checks.checking import check_tables
+    from tradewind.pipelines.checks.explaining import explain_lines, plan_lines
+    from tradewind.pipelines.definition.pipeline_parameters import hide
 
     pipeline = _load(file, parameters)
     frames = None
@@ -268,10 +268,10 @@ def compact_tables(
     from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
     from tradewind.cli.frame.text_formats import parse_duration_ns
     from tradewind.durations import SECOND_NS
-    from tradewind.pipelines.compaction import SAFE_HOURS
-    from tradewind.pipelines.leases import locked
-    from tradewind.pipelines.maintenance import MaintenancePolicy, maintain
-    from tradewind.pipelines.opening import lake_table
+    from tradewind.pipelines.lake.compaction import SAFE_HOURS
+    from tradewind.pipelines.lake.maintenance import MaintenancePolicy, maintain
+    from tradewind.pipelines.lake.opening import lake_table
+    from tradewind.pipelines.state.leases import locked
 
     age_ns = parse_duration_ns(expire, "--expire")
     if expire and age_ns <= 0:
@@ -317,8 +317,8 @@ def verify_lakes(
 ) -> int:
     """Verify that lakes match their streams; exit code 1 if they differ."""
     from tradewind.cli.frame.failures import EXIT_FAILED
-    from tradewind.pipelines.verdicts import lines_of
-    from tradewind.pipelines.verifying import LAKES, verify
+    from tradewind.pipelines.checks.verifying import LAKES, verify
+    from tradewind.pipelines.state.verdicts import lines_of
 
     pipeline = _load(file, parameters)
     names = _sinks_of(pipeline, sink, LAKES, "there is no lake to compare")
@@ -346,8 +346,8 @@ def _load_all(
     files: list[Path], given: list[str] | None, *, with_tests: bool = False
 ) -> list[Pipeline]:
     """The pipelines of files with the parameters of the command line, all of which are used."""
-    from tradewind.pipelines.loading import cases_file_of, load_pipeline
-    from tradewind.pipelines.pipeline_parameters import Parameters, parse_settings
+    from tradewind.pipelines.definition.loading import cases_file_of, load_pipeline
+    from tradewind.pipelines.definition.pipeline_parameters import Parameters, parse_settings
 
     values = Parameters(parse_settings(given or []))
     pipelines = [
@@ -359,7 +359,7 @@ def _load_all(
 
 def _run_session(pipelines: list[Pipeline], master: str, *, quiet: bool) -> Any:
     """The session of one pipeline, or a common one."""
-    from tradewind.pipelines.together import common_session
+    from tradewind.pipelines.running.together import common_session
 
     first = pipelines[0]
     names = ", ".join(pipeline.name for pipeline in pipelines)
@@ -429,7 +429,7 @@ def _log_of(pipeline: Pipeline) -> Path:
 
 
 def _session(pipeline: Pipeline, master: str) -> Any:
-    from tradewind.pipelines.pipeline_session import pipeline_session
+    from tradewind.pipelines.sessions.pipeline_session import pipeline_session
 
     return pipeline_session(pipeline, master, _log_of(pipeline))
 
@@ -446,8 +446,8 @@ def _progress(
     *, is_shown: bool
 ) -> Iterator[tuple[Callable[[PipelineStatus], None], Callable[[str, Sink, Any, int], None]]]:
     """The functions to call with each status, and with the rows of a console sink."""
-    from tradewind.pipelines.display import status_line, status_table
-    from tradewind.pipelines.row_text import batch_lines
+    from tradewind.pipelines.notation.row_text import batch_lines
+    from tradewind.pipelines.running.display import status_line, status_table
 
     console = _console()
 

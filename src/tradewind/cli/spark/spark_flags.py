@@ -13,7 +13,7 @@ from tradewind.cli.frame.frame import Option
 from tradewind.cli.frame.settings import current
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 MasterFlag = Annotated[
     str,
@@ -43,8 +43,8 @@ _NOT_FOR_SPARK: Final = ("js_api_prefix", "inbox_prefix")
 def spark_address() -> PipelineAddress:
     """The server and the login that the flags and the environment name."""
     from tradewind.client.core.contexts import selected_context
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
-    from tradewind.spark.logins import JobLogin
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+    from tradewind.spark.connections.logins import JobLogin
 
     settings = current()
     for key in _NOT_FOR_SPARK:

@@ -29,7 +29,7 @@ class OwnSession:
     """A Spark of this process."""
 
     def __init__(self, master: str) -> None:
-        from tradewind.pipelines.pipeline_session import is_spark_running
+        from tradewind.pipelines.sessions.pipeline_session import is_spark_running
 
         self._master = master
         self._closing = ExitStack()
@@ -42,9 +42,9 @@ class OwnSession:
 
     def _start(self) -> None:
         try:
-            from tradewind.pipelines.pipeline_session import open_session
+            from tradewind.pipelines.sessions.pipeline_session import open_session
             from tradewind.pipelines.sql.desk import SPARK_SETTINGS
-            from tradewind.spark.java import short_session_options
+            from tradewind.spark.processes.java import short_session_options
 
             settings = {"spark.driver.extraJavaOptions": short_session_options(), **SPARK_SETTINGS}
             folder = tempfile.TemporaryDirectory(prefix="tradewind-sql-")
@@ -85,7 +85,7 @@ class OwnSession:
     def close(self) -> None:
         """Stop Spark, if it is up."""
         if self._is_up.is_set() and self._session is not None and not self._was_running:
-            from tradewind.pipelines.pipeline_session import forget_session
+            from tradewind.pipelines.sessions.pipeline_session import forget_session
 
             try:
                 self._session.stop()

@@ -18,11 +18,11 @@ from tradewind.cli.frame.output import is_terminal, line, note
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
 from tradewind.durations import SECOND_NS
-from tradewind.spark.local_master import LOCAL_MASTER
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from tradewind.cli.spark.sql_answers import Answers
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
     from tradewind.pipelines.sql.wire import Ask
 
 app = CommandApp("Query streams, buckets and lakes with SQL")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 
 from tradewind.errors import TradewindError
-from tradewind.pipelines.inference import infer
-from tradewind.pipelines.loading import names_in
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.queries import TableCatalog, local_catalog, read_catalog
-from tradewind.pipelines.schemas import sample_payloads
+from tradewind.pipelines.definition.loading import names_in
+from tradewind.pipelines.payloads.inference import infer
+from tradewind.pipelines.payloads.schemas import sample_payloads
+from tradewind.pipelines.relations.queries import TableCatalog, local_catalog, read_catalog
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from prompt_toolkit.document import Document
@@ -126,7 +126,7 @@ class Known:
         if table not in catalog.names:
             return []
         # With Arrow, which the start of a shell does not wait for.
-        from tradewind.spark.columns import BUCKET, MESSAGES
+        from tradewind.spark.columnar.columns import BUCKET, MESSAGES
 
         is_bucket = table not in catalog.streams
         own = list(BUCKET if is_bucket else MESSAGES)

@@ -22,7 +22,7 @@ from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.output import write_text
 from tradewind.cli.frame.reporting import report
 from tradewind.extra_packages import install_command
-from tradewind.pipelines.sql.statements import (
+from tradewind.pipelines.relations.statements import (
     STATEMENT_CHARACTERS_MAX,
     is_blank,
     is_writing,
@@ -33,7 +33,7 @@ from tradewind.pipelines.sql.wire import StatementError
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
     from tradewind.pipelines.sql.wire import Ask
 
 PROGRAM: Final = "tradewind"

@@ -28,7 +28,7 @@ from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.settings import connect, manager
 from tradewind.cli.frame.text_formats import size_text
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
-from tradewind.spark.local_master import LOCAL_MASTER
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from tradewind.pipelines.tables.stream_tables import StreamTable
@@ -239,7 +239,7 @@ def _document(table: StreamTable) -> dict[str, Any]:
 
 
 def _shown_catalog(catalog: dict[str, str]) -> dict[str, str]:
-    from tradewind.pipelines.spark_settings import HIDDEN, is_secret
+    from tradewind.pipelines.definition.spark_settings import HIDDEN, is_secret
 
     return {key: HIDDEN if is_secret(key) else value for key, value in catalog.items()}
 
@@ -405,7 +405,7 @@ def _state_text(status: TableStatus | None) -> str:
 
 
 def _ago_text(moment_ns: int) -> str:
-    from tradewind.pipelines.display import since_text
+    from tradewind.pipelines.running.display import since_text
 
     return f"{since_text(moment_ns)} ago" if moment_ns else ""
 
@@ -467,10 +467,10 @@ def run_tables(
     master: MasterFlag = LOCAL_MASTER,
 ) -> int:
     """Keep the tables of all streams of the account up to date, or those of some streams."""
-    from tradewind.pipelines.pipeline_session import using_session
-    from tradewind.pipelines.signals import stop_event
-    from tradewind.pipelines.tables.table_job import TableWork
-    from tradewind.pipelines.tables.table_runner import TableRunner
+    from tradewind.pipelines.machine.signals import stop_event
+    from tradewind.pipelines.sessions.pipeline_session import using_session
+    from tradewind.pipelines.table_runs.table_job import TableWork
+    from tradewind.pipelines.table_runs.table_runner import TableRunner
 
     settings = _conf(conf or [])
     log_file = Path(gettempdir(), f"tradewind-{os.getuid()}", "tables", "spark.log")
@@ -561,7 +561,7 @@ def verify_tables(
 
 
 def _conf(texts: Sequence[str]) -> dict[str, str]:
-    from tradewind.pipelines.spark_settings import FORBIDDEN
+    from tradewind.pipelines.definition.spark_settings import FORBIDDEN
 
     found = {}
     for text in texts:

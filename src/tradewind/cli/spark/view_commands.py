@@ -15,7 +15,7 @@ from tradewind.cli.frame.failures import EXIT_FAILED
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import line, note, print_json
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
-from tradewind.spark.local_master import LOCAL_MASTER
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from tradewind.pipelines.views.view_store import ViewStore
@@ -45,8 +45,8 @@ def run_views(
     master: MasterFlag = LOCAL_MASTER,
 ) -> int:
     """Keep materialized views up to date; Ctrl-C stops, and the next run resumes."""
-    from tradewind.pipelines.pipeline_session import using_session
-    from tradewind.pipelines.signals import stop_event
+    from tradewind.pipelines.machine.signals import stop_event
+    from tradewind.pipelines.sessions.pipeline_session import using_session
     from tradewind.pipelines.sql.desk import SPARK_SETTINGS
     from tradewind.pipelines.views.view_runner import ViewRunner, default_folder
 

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.dashboard.data.problems import MissingError
 from tradewind.errors import ConfigError, TradewindError
-from tradewind.pipelines.announcing import running_files
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.status import PipelineStatus, read_status
+from tradewind.pipelines.definition.loading import load_pipeline
+from tradewind.pipelines.state.announcing import running_files
+from tradewind.pipelines.state.status import PipelineStatus, read_status
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.model import Pipeline
-    from tradewind.pipelines.status import QueryStatus
-    from tradewind.spark.batch_log import BatchRange
+    from tradewind.pipelines.definition.model import Pipeline
+    from tradewind.pipelines.state.status import QueryStatus
+    from tradewind.spark.progress.batch_log import BatchRange
 
 FILES_MAX: Final = 200
 FILE_BYTES_MAX: Final = 1 << 20
@@ -183,7 +183,7 @@ def look_at(known: KnownPipeline, *, with_batches: bool = False) -> PipelineLook
 
 
 def _batches(pipeline: Pipeline) -> dict[str, list[BatchRange]]:
-    from tradewind.pipelines.query_batches import batches_of
+    from tradewind.pipelines.state.query_batches import batches_of
 
     return {query: found[-BATCHES_SHOWN:] for query, found in batches_of(pipeline).items()}
 

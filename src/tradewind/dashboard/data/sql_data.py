@@ -25,8 +25,8 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql import caller as service
 from tradewind.pipelines.sql.rendering import ROWS
 from tradewind.pipelines.sql.wire import Ask, StatementError
-from tradewind.spark.local_master import LOCAL_MASTER
-from tradewind.spark.logins import LOGIN_FIELDS
+from tradewind.spark.connections.logins import LOGIN_FIELDS
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from tradewind.client.core.connect_options import ConnectOptions

@@ -16,15 +16,15 @@ from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.graphs import Box, flow_graph
 from tradewind.dashboard.look.page_layout import badge, card, figure_card, grid, table
-from tradewind.pipelines.explaining import explain_lines
-from tradewind.pipelines.status import DEAD_SUFFIX, RECENT_MAX
+from tradewind.pipelines.checks.explaining import explain_lines
+from tradewind.pipelines.state.status import DEAD_SUFFIX, RECENT_MAX
 
 if TYPE_CHECKING:
     from tradewind.dashboard.data.series import Series
     from tradewind.dashboard.views.call import Call
-    from tradewind.pipelines.model import Pipeline, Sink, Source, Step
-    from tradewind.pipelines.status import BatchStatus, QueryStatus
-    from tradewind.spark.stream_lag import StreamLag
+    from tradewind.pipelines.definition.model import Pipeline, Sink, Source, Step
+    from tradewind.pipelines.state.status import BatchStatus, QueryStatus
+    from tradewind.spark.progress.stream_lag import StreamLag
 
 # The time that one bar of the chart of rows per second covers.
 BIN_SECONDS: Final = 5.0

@@ -31,7 +31,7 @@ from tradewind.dashboard.views.call import Answer, Call, Goto, Shown
 from tradewind.dashboard.views.pipeline_parts import pipeline_content
 from tradewind.dashboard.views.table_parts import table_card
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.stopping import stop_runner
+from tradewind.pipelines.running.stopping import stop_runner
 
 if TYPE_CHECKING:
     from tradewind.dashboard.data.runs import Child as Program

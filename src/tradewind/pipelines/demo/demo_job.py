@@ -14,6 +14,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import tradewind.sync
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.demo.demo_server import (
     Companion,
     DemoSettings,
@@ -27,12 +28,11 @@ from tradewind.pipelines.demo.orders import STREAM, OrderPublisher
 from tradewind.pipelines.demo.screen import DemoMoment, Places, summary_lines
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.job_pipelines import reached_seq
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.pipeline_session import using_session
-from tradewind.pipelines.runner import POLL_SECONDS, Runner, running
-from tradewind.pipelines.signals import stop_event
-from tradewind.spark.java import short_session_options
+from tradewind.pipelines.machine.signals import stop_event
+from tradewind.pipelines.running.runner import POLL_SECONDS, Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.pipeline_session import using_session
+from tradewind.spark.processes.java import short_session_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.errors import ServerStartError
 from tradewind.pipelines.demo.orders import STREAM, SUBJECTS
 from tradewind.pipelines.errors import JobError
-from tradewind.spark.local_master import LOCAL_MASTER
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from tradewind.pipelines.demo.screen import DemoMoment

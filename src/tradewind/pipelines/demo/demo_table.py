@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tradewind.pipelines.demo.orders import STREAM
+from tradewind.pipelines.table_runs.table_job import TableWork
+from tradewind.pipelines.table_runs.table_runner import TableRunner
 from tradewind.pipelines.tables.stream_tables import list_tables, put_table
-from tradewind.pipelines.tables.table_job import TableWork
-from tradewind.pipelines.tables.table_runner import TableRunner
 from tradewind.pipelines.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
     from tradewind.pipelines.tables.table_status import TableStatus
     from tradewind.sync import JetStreamManager
 

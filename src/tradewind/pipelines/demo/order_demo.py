@@ -27,8 +27,8 @@ from tradewind.pipelines.demo.demo_server import (
 )
 from tradewind.pipelines.demo.orders import REGIONS, STREAM, Order, OrderPublisher
 from tradewind.pipelines.errors import JobError
-from tradewind.pipelines.signals import stop_event
-from tradewind.pipelines.text_charts import bar
+from tradewind.pipelines.machine.signals import stop_event
+from tradewind.pipelines.notation.text_charts import bar
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection

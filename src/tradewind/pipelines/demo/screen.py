@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tradewind.pipelines.demo.figures import DemoFigures, DemoTotals
-from tradewind.pipelines.display import since_text
-from tradewind.pipelines.status import PipelineStatus
-from tradewind.pipelines.text_charts import bar, sparkline
+from tradewind.pipelines.notation.text_charts import bar, sparkline
+from tradewind.pipelines.running.display import since_text
+from tradewind.pipelines.state.status import PipelineStatus
 from tradewind.visible_text import visible
 
 if TYPE_CHECKING:

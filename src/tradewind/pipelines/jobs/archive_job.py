@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.pipelines.errors import JobError
+from tradewind.pipelines.flow.targets import missing_stream
 from tradewind.pipelines.jobs.job_pipelines import Update, run_job
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.targets import missing_stream
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.store.format.layout import name_problem
 
 if TYPE_CHECKING:

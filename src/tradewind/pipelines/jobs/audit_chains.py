@@ -26,7 +26,7 @@ from tradewind.errors import CorruptRecord, StoreError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.spark.store_files import StreamFiles
+    from tradewind.spark.files.store_files import StreamFiles
 
 # A power of two, so that the subtree of a task is one of the whole tree.
 TASK_ENTRIES: Final = 1 << 16
@@ -149,8 +149,8 @@ def _whole_lines(folder: ChainFolder, report: ChainReport) -> Iterator[tuple[int
 
 
 def _tasks(files: StreamFiles, plan: _Plan) -> list[ChainRange]:
-    from tradewind.spark.block_summary import members_between
-    from tradewind.spark.stream_contents import StreamContentsReader
+    from tradewind.spark.files.block_summary import members_between
+    from tradewind.spark.files.stream_contents import StreamContentsReader
 
     view = StreamContentsReader(files).view()
     sizes = sorted(_sizes(plan.folder))
@@ -207,7 +207,7 @@ def verify_range(task: ChainRange) -> SegmentFound:
 
 def _messages(task: ChainRange) -> Iterator[ChainedMessage]:
     """The messages of a task that are there, in order."""
-    from tradewind.spark.store_files import Vanished
+    from tradewind.spark.files.store_files import Vanished
     from tradewind.store.format.sequence_set import SequenceSet
 
     removed, _ = SequenceSet.decode(task.removed)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tradewind.chain.report import ChainReport
-    from tradewind.spark.store_files import StreamFiles
+    from tradewind.spark.files.store_files import StreamFiles
 
 TASK_BYTES: Final = 64 << 20
 SEQUENCE_MAX: Final = (1 << 63) - 1
@@ -93,7 +93,7 @@ def audit(
 
 
 def _find_blocks(folder: Path, report: AuditReport) -> Iterator[AuditBlock]:
-    from tradewind.spark.store_files import find_streams
+    from tradewind.spark.files.store_files import find_streams
     from tradewind.store.format.layout import JETSTREAM_FOLDER
 
     root = folder / JETSTREAM_FOLDER if (folder / JETSTREAM_FOLDER).is_dir() else folder
@@ -133,9 +133,9 @@ def _check_part(blocks: list[AuditBlock]) -> list[BlockResult]:
 
 def check_block(block: AuditBlock) -> BlockResult:
     """Verify the records of one block, on an executor."""
-    from tradewind.spark.rows import RowDecoder
-    from tradewind.spark.store_files import Vanished
-    from tradewind.spark.stream_contents import key_of
+    from tradewind.spark.columnar.rows import RowDecoder
+    from tradewind.spark.files.store_files import Vanished
+    from tradewind.spark.files.stream_contents import key_of
 
     files = block.files
     path = files.block_path(block.number)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.column_templates import parse_template, template_sql
 from tradewind.pipelines.errors import JobError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.spark_errors import short_reason
-from tradewind.pipelines.targets import missing_stream
+from tradewind.pipelines.flow.targets import missing_stream
+from tradewind.pipelines.notation.column_templates import parse_template, template_sql
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.spark_errors import short_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,16 +11,16 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from tradewind.documents import Place
-from tradewind.pipelines.document import PipelineDocument
-from tradewind.pipelines.loading import pipeline_of
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import Runner, running
+from tradewind.pipelines.definition.document import PipelineDocument
+from tradewind.pipelines.definition.loading import pipeline_of
+from tradewind.pipelines.running.runner import Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.pipelines.model import Sink
-    from tradewind.pipelines.status import PipelineStatus, QueryStatus
+    from tradewind.pipelines.definition.model import Sink
+    from tradewind.pipelines.state.status import PipelineStatus, QueryStatus
 
 Update = Callable[["PipelineStatus"], None]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.job_pipelines import Update, reached_seq, run_job
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

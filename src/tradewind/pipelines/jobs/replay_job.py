@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from tradewind.pipelines.column_templates import template_sql
 from tradewind.pipelines.errors import JobError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.notation.column_templates import template_sql
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.spark_errors import short_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

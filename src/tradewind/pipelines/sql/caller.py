@@ -21,7 +21,7 @@ from typing import Final
 
 from tradewind._version import __version__
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.sql.statements import is_writing as writes
+from tradewind.pipelines.relations.statements import is_writing as writes
 from tradewind.pipelines.sql.wire import (
     LOCK_NAME,
     LOG_NAME,

@@ -17,11 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tradewind.errors import TradewindError
-from tradewind.pipelines.column_templates import quoted_sql
+from tradewind.pipelines.definition.loading import names_in
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import names_in
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.queries import (
+from tradewind.pipelines.notation.column_templates import quoted_sql
+from tradewind.pipelines.relations.queries import (
     SHOW_TABLES,
     SHOW_VIEWS,
     WIDENINGS_MAX,
@@ -36,9 +35,10 @@ from tradewind.pipelines.queries import (
     read_catalog,
     tables_result,
 )
-from tradewind.pipelines.spark_errors import short_reason, sql_line
+from tradewind.pipelines.relations.statements import is_writing
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.spark_errors import short_reason, sql_line
 from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, recognise
-from tradewind.pipelines.sql.statements import is_writing
 from tradewind.pipelines.sql.wire import Ask, StatementError
 from tradewind.pipelines.sql.write_plans import check_reads, parse
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
@@ -49,9 +49,9 @@ from tradewind.pipelines.tables.table_queries import (
     count_rows,
     lake_of_query,
 )
-from tradewind.spark.logins import JobLogin
-from tradewind.spark.source_options import parse_options
-from tradewind.spark.stream_figures import Figures, ask_figures, server_figures, store_figures
+from tradewind.spark.connections.logins import JobLogin
+from tradewind.spark.options.source_options import parse_options
+from tradewind.spark.reads.stream_figures import Figures, ask_figures, server_figures, store_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tradewind.pipelines.definition.model import Iceberg
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lakes import (
+from tradewind.pipelines.lake.lakes import (
     MARK_BATCH,
     MARK_OFFSETS,
     MARK_SINK,
@@ -25,8 +26,7 @@ from tradewind.pipelines.lakes import (
     MARK_WRITER,
     SinkQuery,
 )
-from tradewind.pipelines.model import Iceberg
-from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.sessions.spark_errors import short_reason
 from tradewind.platform_calls import exchange_folders
 from tradewind.private_files import sync_path
 
@@ -145,13 +145,13 @@ def _write(plan: CreatePlan, frame: DataFrame, staging: Path, statement: str) ->
         writer = frame.write.partitionBy(*plan.partition_by) if plan.partition_by else frame.write
         writer.parquet(str(staging))
         return sum(parquet.read_metadata(file).num_rows for file in staging.rglob("part-*.parquet"))
-    from tradewind.pipelines.delta_tables import DeltaLake
+    from tradewind.pipelines.lake.delta_tables import DeltaLake
 
     return _write_table(plan, frame, DeltaLake(str(staging)), statement)
 
 
 def _write_table(plan: CreatePlan, frame: DataFrame, table: Any, statement: str) -> int:
-    from tradewind.pipelines.lake_tables import TableSink, table_writer
+    from tradewind.pipelines.lake.lake_tables import TableSink, table_writer
 
     query = StatementQuery(plan.name, _NO_FOLDER, statement=statement)
     table_writer(table, query, TableSink(plan.partition_by, plan.may_replace))(frame, 0)
@@ -161,8 +161,8 @@ def _write_table(plan: CreatePlan, frame: DataFrame, table: Any, statement: str)
 def _create_iceberg(
     plan: CreatePlan, frame: DataFrame, folder: str, statement: str
 ) -> tuple[str, int]:
-    from tradewind.pipelines.iceberg_tables import IcebergLake
-    from tradewind.pipelines.lakes import open_catalog
+    from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+    from tradewind.pipelines.lake.lakes import open_catalog
 
     if not plan.location:
         raise PipelineError("create table using iceberg: location 'WAREHOUSE' names its warehouse")

@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.row_text import cell_text, is_number, number_of, plain, table_lines
-from tradewind.pipelines.text_charts import bars
+from tradewind.pipelines.notation.row_text import (
+    cell_text,
+    is_number,
+    number_of,
+    plain,
+    table_lines,
+)
+from tradewind.pipelines.notation.text_charts import bars
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.queries import QueryResult
+    from tradewind.pipelines.relations.queries import QueryResult
 
 FORMATS: Final = ("table", "csv", "json", "chart")
 # For programs: the names of the columns and which are numbers, then a list for each row.

@@ -118,7 +118,7 @@ class SparkDesks:
 
     def start(self) -> None:
         """See `Desks`."""
-        from tradewind.pipelines.pipeline_session import open_session
+        from tradewind.pipelines.sessions.pipeline_session import open_session
 
         self._session = open_session(self._master, self._log_file, SPARK_SETTINGS)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.documents import Place
-from tradewind.pipelines.document import PipelineDocument
+from tradewind.pipelines.definition.document import PipelineDocument
+from tradewind.pipelines.definition.loading import names_in, near, pipeline_of
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.frames import build_frames
-from tradewind.pipelines.loading import names_in, near, pipeline_of
-from tradewind.pipelines.queries import QueryResult, QueryTable, TableCatalog, explained
-from tradewind.pipelines.spark_errors import short_reason, sql_line
+from tradewind.pipelines.flow.frames import build_frames
+from tradewind.pipelines.relations.queries import QueryResult, QueryTable, TableCatalog, explained
+from tradewind.pipelines.sessions.spark_errors import short_reason, sql_line
 from tradewind.pipelines.sql.view_grouping import Grouping, grouping_of
 from tradewind.pipelines.sql.view_statements import (
     AlterView,
@@ -44,7 +44,7 @@ from tradewind.pipelines.views.view_spec import (
     source_problem,
 )
 from tradewind.pipelines.views.view_store import ViewStore, state_of
-from tradewind.spark.columns import BUCKET, MESSAGES
+from tradewind.spark.columnar.columns import BUCKET, MESSAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

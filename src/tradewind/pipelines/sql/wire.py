@@ -30,7 +30,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.private_folder import private_folder, private_path
+from tradewind.pipelines.machine.private_folder import private_folder, private_path
 from tradewind.platform_calls import peer_of
 
 FRAME_BYTES_MAX: Final = 16 << 20

@@ -20,10 +20,10 @@ import msgspec
 from tradewind.api.names import KV_STREAM, KV_SUBJECTS
 from tradewind.client.errors import BucketNotFoundError
 from tradewind.errors import TradewindError
+from tradewind.pipelines.definition.loading import near
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import near
-from tradewind.pipelines.queries import QueryResult, explained
-from tradewind.pipelines.spark_errors import short_reason, sql_line
+from tradewind.pipelines.relations.queries import QueryResult, explained
+from tradewind.pipelines.sessions.spark_errors import short_reason, sql_line
 from tradewind.pipelines.sql.new_lakes import create_lake
 from tradewind.pipelines.sql.wire import StatementError
 from tradewind.pipelines.sql.write_plans import (
@@ -34,18 +34,18 @@ from tradewind.pipelines.sql.write_plans import (
     write_plan,
 )
 from tradewind.spark.errors import OptionError
-from tradewind.spark.outgoing_columns import plan_columns
-from tradewind.spark.partition_write import PartitionEpoch, run_key
-from tradewind.spark.sink_options import MARKS_BUCKET, SinkOptions, parse_sink_options
-from tradewind.spark.stored_ids import find_stored
-from tradewind.spark.write_marks import WriteRun, query_token
+from tradewind.spark.options.sink_options import MARKS_BUCKET, SinkOptions, parse_sink_options
+from tradewind.spark.writes.outgoing_columns import plan_columns
+from tradewind.spark.writes.partition_write import PartitionEpoch, run_key
+from tradewind.spark.writes.stored_ids import find_stored
+from tradewind.spark.writes.write_marks import WriteRun, query_token
 from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tradewind.api.stream_types import StreamInfo
-    from tradewind.pipelines.queries import TableCatalog
+    from tradewind.pipelines.relations.queries import TableCatalog
     from tradewind.pipelines.sql.desk import SqlQuestion
     from tradewind.pipelines.tables.table_queries import ShownTable
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tradewind.api.names import KV_STREAM
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables.table_columns import fields_of
 from tradewind.pipelines.tables.table_decoders import table_decoder
 from tradewind.pipelines.tables.table_points import TablePoint, check_stream, pin_table
@@ -31,15 +31,15 @@ from tradewind.pipelines.tables.table_spec import (
     table_of,
 )
 from tradewind.pipelines.tables.tail_rows import TailRows, TailStep
-from tradewind.spark.bucket_tables import KvTask, table_tasks
+from tradewind.spark.contract.bucket_tables import KvTask, table_tasks
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.contract.provider_contract import Provider, ReadState
 from tradewind.spark.errors import DataLossError, OptionError
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.provider_choice import open_provider
-from tradewind.spark.provider_contract import Provider, ReadState
-from tradewind.spark.source_options import SourceOptions, parse_options
+from tradewind.spark.options.source_options import SourceOptions, parse_options
+from tradewind.spark.providers.provider_choice import open_provider
 
 if TYPE_CHECKING:
-    from tradewind.spark.provider_contract import ReadTask
+    from tradewind.spark.contract.provider_contract import ReadTask
 
 logger = logging.getLogger(__name__)
 # A tail up to this size is read by the process that pins it; a larger one by Spark's executors.

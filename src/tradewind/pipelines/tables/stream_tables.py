@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tradewind.client.api_errors import StreamNotFoundError
+from tradewind.pipelines.definition.loading import near
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import near
 from tradewind.pipelines.tables.table_spec import (
     TableSpec,
     for_stream,

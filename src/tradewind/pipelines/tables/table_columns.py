@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tradewind.pipelines.lake_schemas import stored_schema
+from tradewind.pipelines.lake.lake_schemas import stored_schema
 from tradewind.pipelines.tables.table_spec import (
     DATA_COLUMN,
     DAY,

@@ -20,7 +20,7 @@ from tradewind.pipelines.tables.table_spec import TableSpec, reserved_columns
 
 if TYPE_CHECKING:
     from tradewind.decoding.decoder_contract import Decoder
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 
 # Functions that streams may name as decoders: module:function, separated by commas.

@@ -15,12 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tradewind.pipelines.definition.model import Iceberg
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_files import local_path
-from tradewind.pipelines.lakes import open_catalog
-from tradewind.pipelines.leases import locked
-from tradewind.pipelines.model import Iceberg
-from tradewind.pipelines.parquet_lakes import staging_of
+from tradewind.pipelines.lake.lake_files import local_path
+from tradewind.pipelines.lake.lakes import open_catalog
+from tradewind.pipelines.lake.parquet_lakes import staging_of
+from tradewind.pipelines.state.leases import locked
 from tradewind.pipelines.tables.table_spec import (
     STATE_FOLDER,
     TableSpec,

@@ -24,13 +24,13 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 
-from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lake_files import NULL_FOLDER, LakeFile
-from tradewind.pipelines.lake_schemas import plain_schema
-from tradewind.pipelines.lakes import MARK_BATCH, MARK_UNTIL, MARK_WRITER, marks_in
-from tradewind.pipelines.parquet_lakes import DONE_FILE, read_columns
+from tradewind.pipelines.lake.delta_tables import DeltaLake
+from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake.lake_files import NULL_FOLDER, LakeFile
+from tradewind.pipelines.lake.lake_schemas import plain_schema
+from tradewind.pipelines.lake.lakes import MARK_BATCH, MARK_UNTIL, MARK_WRITER, marks_in
+from tradewind.pipelines.lake.parquet_lakes import DONE_FILE, read_columns
 from tradewind.pipelines.tables.table_spec import STATE_FOLDER, TableSpec, table_folder
 from tradewind.pipelines.tables.table_status import QUERY, state_place
 from tradewind.pipelines.tables.table_writing import open_lake

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tradewind.api.names import KV_STREAM
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_files import Storage, read_batches
+from tradewind.pipelines.lake.lake_files import Storage, read_batches
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_columns import own_columns
 from tradewind.pipelines.tables.table_points import TablePoint
@@ -32,12 +32,12 @@ from tradewind.pipelines.tables.table_spec import (
 )
 from tradewind.pipelines.tables.tail_rows import TailRows, TailStep
 from tradewind.pipelines.tables.tier_tasks import may_hold, point_storage, stored_files
-from tradewind.spark.bucket_tables import table_tasks
+from tradewind.spark.contract.bucket_tables import table_tasks
+from tradewind.spark.contract.filters import RowFilter
+from tradewind.spark.contract.provider_contract import GrowingProvider, ReadState
 from tradewind.spark.errors import OptionError
-from tradewind.spark.filters import RowFilter
-from tradewind.spark.provider_choice import open_growing
-from tradewind.spark.provider_contract import GrowingProvider, ReadState
-from tradewind.spark.source_options import SourceOptions, parse_options
+from tradewind.spark.options.source_options import SourceOptions, parse_options
+from tradewind.spark.providers.provider_choice import open_growing
 
 # How much is compared at once.
 CHUNK_BYTES: Final = 16 << 20

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tradewind.api.names import KV_STREAM
-from tradewind.pipelines.column_templates import quoted_sql
-from tradewind.pipelines.queries import QueryTable, text_or_bytes
+from tradewind.pipelines.notation.column_templates import quoted_sql
+from tradewind.pipelines.relations.queries import QueryTable, text_or_bytes
 from tradewind.pipelines.tables.pinned_streams import (
     PinnedStream,
     StreamPlace,

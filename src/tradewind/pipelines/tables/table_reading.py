@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tradewind.pipelines.arrow_jobs import map_in_arrow
-from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.notation.column_templates import quoted_sql
+from tradewind.pipelines.sessions.arrow_jobs import map_in_arrow
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables.pinned_streams import PinnedStream, StreamPlace, pin_stream
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tradewind.pipelines.lake_schemas import fitted
+from tradewind.pipelines.lake.lake_schemas import fitted
 from tradewind.pipelines.tables.table_columns import (
     TIME_TYPE,
     joined_fields,

@@ -20,7 +20,7 @@ import msgspec
 
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.intervals import parse_interval_ms
+from tradewind.pipelines.notation.intervals import parse_interval_ms
 from tradewind.pipelines.tables.tier_limits import parse_tier_limits
 
 TABLE_KEY: Final = "tradewind.table"

@@ -13,9 +13,9 @@ from typing import Final, Literal
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.figure_types import LakeFigures
-from tradewind.pipelines.places import Place, place_of, replace_file
-from tradewind.pipelines.status import is_alive_there, read_status_file, write_status_file
+from tradewind.pipelines.machine.places import Place, place_of, replace_file
+from tradewind.pipelines.state.figure_types import LakeFigures
+from tradewind.pipelines.state.status import is_alive_there, read_status_file, write_status_file
 from tradewind.pipelines.tables.table_spec import (
     TableSpec,
     state_folder,
@@ -174,7 +174,7 @@ class TableFigureReader:
         self._stream = stream
         self._spec = spec
         # Readers of lakes need pyarrow; the status file alone does not.
-        from tradewind.pipelines.lake_figures import FigureReader
+        from tradewind.pipelines.lake.lake_figures import FigureReader
 
         self._reader = FigureReader()
 
@@ -189,7 +189,7 @@ class TableFigureReader:
 
     def _folder(self) -> LakeFigures:
         """A folder of Parquet files, whose version is the last batch that is complete."""
-        from tradewind.pipelines.parquet_lakes import DONE_FILE, ParquetLake
+        from tradewind.pipelines.lake.parquet_lakes import DONE_FILE, ParquetLake
 
         found = self._reader.read(ParquetLake(table_folder(self._spec)))
         done = state_place(self._stream, self._spec) / "queries" / QUERY / DONE_FILE

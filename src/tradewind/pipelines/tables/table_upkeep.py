@@ -11,14 +11,14 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from tradewind.pipelines.maintenance import MaintenancePolicy, MaintenanceReport, maintain
-from tradewind.pipelines.parquet_lakes import ParquetLake
-from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.lake.maintenance import MaintenancePolicy, MaintenanceReport, maintain
+from tradewind.pipelines.lake.parquet_lakes import ParquetLake
+from tradewind.pipelines.sessions.spark_errors import short_reason
 from tradewind.pipelines.tables.table_spec import TableSpec, table_folder
 from tradewind.pipelines.tables.table_writing import found_lake
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.tables.table_job import TableJob
+    from tradewind.pipelines.table_runs.table_job import TableJob
 
 logger = logging.getLogger(__name__)
 UPKEEP_SECONDS: Final = 600.0

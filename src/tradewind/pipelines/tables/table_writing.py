@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from tradewind.pipelines.arrow_jobs import map_in_arrow
-from tradewind.pipelines.batch_steps import RowStep
+from tradewind.pipelines.definition.model import Iceberg
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_tables import LakeTable, TableSink, table_writer
-from tradewind.pipelines.lakes import BatchWriter, SinkQuery
-from tradewind.pipelines.model import Iceberg
-from tradewind.pipelines.parquet_lakes import parquet_writer
+from tradewind.pipelines.lake.batch_steps import RowStep
+from tradewind.pipelines.lake.lake_tables import LakeTable, TableSink, table_writer
+from tradewind.pipelines.lake.lakes import BatchWriter, SinkQuery
+from tradewind.pipelines.lake.parquet_lakes import parquet_writer
+from tradewind.pipelines.lake.upserts import Upsert
+from tradewind.pipelines.sessions.arrow_jobs import map_in_arrow
 from tradewind.pipelines.tables.table_columns import fields_of, joined_fields
 from tradewind.pipelines.tables.table_rows import (
     LETTERS,
@@ -34,15 +35,14 @@ from tradewind.pipelines.tables.table_spec import (
     table_folder,
     table_name,
 )
-from tradewind.pipelines.upserts import Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tradewind.decoding.decoder_contract import Decoder
-    from tradewind.pipelines.delta_tables import DeltaLake
-    from tradewind.pipelines.iceberg_tables import IcebergLake
-    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.lake.delta_tables import DeltaLake
+    from tradewind.pipelines.lake.iceberg_tables import IcebergLake
+    from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 
 # The rows of a bucket's table: one per key, by the changes of the bucket.
 LATEST: Final = Upsert(("key",), "operation <> 'PUT'", "revision")
@@ -124,8 +124,8 @@ def open_lake(stream: str, spec: TableSpec) -> DeltaLake | IcebergLake:
     """The table of a stream; PipelineError if its library is not installed, or if it is a folder
     of Parquet files, which is none.
     """
-    from tradewind.pipelines.delta_tables import DeltaLake
-    from tradewind.pipelines.iceberg_tables import IcebergLake
+    from tradewind.pipelines.lake.delta_tables import DeltaLake
+    from tradewind.pipelines.lake.iceberg_tables import IcebergLake
 
     folder = table_folder(spec)
     if spec.format == "iceberg":

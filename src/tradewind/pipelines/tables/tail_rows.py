@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from tradewind.pipelines.lake_schemas import aligned
+from tradewind.pipelines.lake.lake_schemas import aligned
 from tradewind.pipelines.tables.table_rows import TableRowStep, TableRowTask
 from tradewind.pipelines.tables.table_spec import is_bucket
 

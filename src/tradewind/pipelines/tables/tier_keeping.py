@@ -27,8 +27,8 @@ import msgspec
 import pyarrow as pa
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_files import sync_file
-from tradewind.pipelines.places import Place, replace_file
+from tradewind.pipelines.lake.lake_files import sync_file
+from tradewind.pipelines.machine.places import Place, replace_file
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_points import TablePoint, check_stream, pin_table
 from tradewind.pipelines.tables.table_proof import (

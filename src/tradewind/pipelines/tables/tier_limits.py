@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.durations import format_duration
-from tradewind.pipelines.intervals import parse_interval_ms
+from tradewind.pipelines.notation.intervals import parse_interval_ms
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamConfig

@@ -1,8 +1,8 @@
 """Messages out of the table of a stream, for the format `jetstream`.
 
 Owns reading the files of a pinned table as messages, in executors: bounds of sequence and time, and
-subjects. `tradewind.spark.tiers` loads it by name for streams in two tiers, whose tables have the
-payloads.
+subjects. `tradewind.spark.contract.tiers` loads it by name for streams in two tiers, whose tables
+have the payloads.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tradewind.pipelines.lake_files import ArrowStorage, LakeFile, Storage, read_batches
-from tradewind.pipelines.lake_schemas import aligned
+from tradewind.pipelines.lake.lake_files import ArrowStorage, LakeFile, Storage, read_batches
+from tradewind.pipelines.lake.lake_schemas import aligned
 from tradewind.pipelines.tables.table_points import TablePoint, check_stream, pin_table
 from tradewind.pipelines.tables.table_spec import TABLE_KEY, TableSpec, is_bucket, table_of
 from tradewind.pipelines.tables.table_writing import open_lake
-from tradewind.spark.arrow import arrow_schema
-from tradewind.spark.planning import part_count
+from tradewind.spark.columnar.arrow import arrow_schema
+from tradewind.spark.contract.planning import part_count
 from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
-    from tradewind.spark.filters import RowFilter
-    from tradewind.spark.provider_contract import ReadState
+    from tradewind.spark.contract.filters import RowFilter
+    from tradewind.spark.contract.provider_contract import ReadState
 
 
 def tier_tasks(state: ReadState, rows: RowFilter, partitions_min: int) -> tuple[list[Any], int]:

@@ -23,19 +23,19 @@ import msgspec
 
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
+from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.places import replace_file
-from tradewind.pipelines.runner import Runner, running
-from tradewind.pipelines.targets import ensure_bucket
+from tradewind.pipelines.flow.targets import ensure_bucket
+from tradewind.pipelines.machine.places import replace_file
+from tradewind.pipelines.running.runner import Runner, running
+from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.views.view_spec import ViewReport, ViewSpec, pipeline_values
 from tradewind.pipelines.views.view_store import ViewStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.pipelines.model import Sink
+    from tradewind.pipelines.definition.model import Sink
 
 PIPELINE_FILE: Final = "pipeline.yaml"
 CHECKPOINT: Final = "checkpoint"

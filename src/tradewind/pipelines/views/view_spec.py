@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tradewind.pipelines.column_templates import quoted_sql, text_sql
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.intervals import parse_interval_ms
+from tradewind.pipelines.notation.column_templates import quoted_sql, text_sql
+from tradewind.pipelines.notation.intervals import parse_interval_ms
 
 EVERY: Final = "fast"
 BATCH_MESSAGES: Final = 100_000

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.client.errors import BucketNotFoundError, KeyExistsError, WrongRevisionError
+from tradewind.pipelines.definition.loading import near
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.loading import near
 from tradewind.pipelines.views.view_spec import ViewReport, ViewSpec
 
 if TYPE_CHECKING:

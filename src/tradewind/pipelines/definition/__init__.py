@@ -1,0 +1,1 @@
+"""The file of a pipeline: reading, checking, and the typed model."""

@@ -1,0 +1,1 @@
+"""The flow of a pipeline as Spark executes it: sources, steps and sinks."""

@@ -1,0 +1,1 @@
+"""Lake tables in the formats Delta, Iceberg and Parquet: writing, reading, maintenance."""

@@ -1,0 +1,1 @@
+"""The machine: local and remote folders, folders private to a user, signals."""

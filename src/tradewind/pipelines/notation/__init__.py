@@ -1,0 +1,1 @@
+"""Small notations: durations, templates with columns, charts and rows as text."""

@@ -1,0 +1,1 @@
+"""The relations that SQL can name: streams, buckets and folders."""

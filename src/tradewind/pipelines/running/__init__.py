@@ -1,0 +1,1 @@
+"""Running pipelines: queries, restarts, shared reads, stopping, and what is displayed."""

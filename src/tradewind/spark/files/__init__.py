@@ -1,0 +1,1 @@
+"""The files of streams, as readers beside a running server see them."""

@@ -1,0 +1,1 @@
+"""The options of the format `jetstream`, for reads and for writes."""

@@ -1,0 +1,1 @@
+"""The processes of Spark: the session, Java, and Python processes that start quickly."""

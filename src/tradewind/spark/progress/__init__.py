@@ -1,0 +1,1 @@
+"""The progress of queries: batches in a checkpoint, lag, metrics."""

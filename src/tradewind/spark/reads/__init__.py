@@ -1,0 +1,1 @@
+"""Reads as Spark calls them: batch and streaming, with acknowledgements."""

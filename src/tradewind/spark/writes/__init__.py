@@ -1,0 +1,1 @@
+"""Writes as Spark calls them: each row is stored exactly once."""
