@@ -29,7 +29,7 @@ from tradewind.client.errors import (
 from tradewind.client.streams.api_requests import ApiRequests
 from tradewind.client.streams.consumer_events import ConsumerDeleted, Recreated
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
-from tradewind.client.streams.packed import Packed
+from tradewind.client.streams.packed import PackedMessages
 from tradewind.client.streams.pulled import (
     EXPIRES,
     MESSAGES_MAX,
@@ -93,7 +93,7 @@ class OrderedMessages(ConsumerMessages):
         """
         self._inbox.start_packing()
 
-    async def next_packed(self, timeout: float) -> Packed:
+    async def next_packed(self, timeout: float) -> PackedMessages:
         """All that have arrived, or the first that comes; OperationTimeoutError if none does."""
         deadline = self._loop.time() + timeout
         while (packed := self._inbox.take_packed()) is None:

@@ -207,7 +207,7 @@ def verify_range(task: ChainRange) -> SegmentFound:
 
 def _messages(task: ChainRange) -> Iterator[ChainedMessage]:
     """The messages of a task that are there, in order."""
-    from tradewind.spark.files.store_files import Vanished
+    from tradewind.spark.files.store_files import VanishedFileError
     from tradewind.store.format.sequence_set import SequenceSet
 
     removed, _ = SequenceSet.decode(task.removed)
@@ -215,7 +215,7 @@ def _messages(task: ChainRange) -> Iterator[ChainedMessage]:
     for number in task.blocks:
         try:
             data = task.files.read_block(number)
-        except Vanished:
+        except VanishedFileError:
             continue  # its messages were removed, which a later entry says
         for message in messages_in_block(data):
             if first_seq <= message.sequence <= task.last_seq and message.sequence not in removed:
