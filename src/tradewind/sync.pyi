@@ -16,8 +16,8 @@ from tradewind.api.truncation_types import StreamTruncateResponse, UndoWindow
 from tradewind.chain.checkpoints import Checkpoint
 from tradewind.chain.proofs import MessageProof
 from tradewind.chain.report import ChainReport
+from tradewind.chain.signed_heads import SignedHead
 from tradewind.chain.verifier import ChainedMessage
-from tradewind.chain.witnesses import SignedHead
 from tradewind.client.connection import HeaderInput, Payload
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings
 from tradewind.client.core.duration_input import DurationInput

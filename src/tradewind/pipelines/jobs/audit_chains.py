@@ -19,8 +19,8 @@ from tradewind.chain.chain_entries import MESSAGE, ChainError, ChainRecord
 from tradewind.chain.chain_folder import FOLDER, ChainFolder, IncompleteRecord
 from tradewind.chain.report import FILE, ChainFault, ChainReport
 from tradewind.chain.segments import SegmentFound, SegmentJoin, verify_segment
+from tradewind.chain.signed_heads import signed_heads_in
 from tradewind.chain.verifier import ChainedMessage
-from tradewind.chain.witnesses import witnesses_in
 from tradewind.errors import CorruptRecord, StoreError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def audit_chain(
             created,
             folder.algorithm,
             folder.before,
-            witnesses_in(_whole_lines(folder, report), path),
+            signed_heads_in(_whole_lines(folder, report), path),
         )
         tasks = _tasks(files, plan)
         found = spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).map(verify_range)
