@@ -1,10 +1,10 @@
-"""Read-modify-write of one key: the new value is stored only if nobody else changed the key.
+"""Read-modify-write of one key: the new value is stored only if no other client changed the key.
 
-Owns the loop that repeats a change which lost against another client, and the arithmetic of
-counters. It never decides how a value is stored; that is in `kv.py`.
+Owns the loop that repeats a change after another client was faster, and the arithmetic of counters.
+It never decides how a value is stored; that is in `kv.py`.
 
-Each attempt has a message id, so that an attempt whose answer was lost in a reconnect is not
-made twice.
+Each attempt has a message id, so that an attempt whose answer was lost in a reconnect is stored
+only once.
 """
 
 from __future__ import annotations
@@ -57,13 +57,9 @@ async def modify(
             wanted = await wanted
         if wanted is None:
             return None
-        lifetime: DurationInput | None
-        if ttl == KEEP_TTL:
-            lifetime = None if current is None else await bucket._remaining(entry)
-        else:
-            lifetime = ttl
         last = 0 if entry is None else entry.revision
         try:
+            lifetime = await bucket._remaining(entry) if ttl == KEEP_TTL else ttl
             return await bucket._write(key, wanted, last, lifetime, msg_id=nuid.next())
         except WrongRevisionError:
             await asyncio.sleep(_pause(attempt))
@@ -93,15 +89,14 @@ async def increment(bucket: KeyValue, key: str, by: int, ttl: DurationInput | No
     """Add to the whole number that a key holds, 0 if it has no value; the new number."""
     if isinstance(by, bool) or not isinstance(by, int):
         raise OptionsError(f"by must be a whole number, not {by!r}")
+    place = f"key {key!r} of bucket {bucket.bucket!r}"
     number = 0
 
     def change(current: bytes | None) -> bytes:
         nonlocal number
-        number = by + (0 if current is None else number_in(bucket, key, current))
+        number = by + (0 if current is None else number_in(place, current))
         if not NUMBER_MIN <= number <= NUMBER_MAX:
-            raise BadNumberError(
-                f"key {key!r} of bucket {bucket.bucket!r}: {number} does not fit in 64 bits"
-            )
+            raise BadNumberError(f"{place}: {number} does not fit in 64 bits")
         return b"%d" % number
 
     await modify(bucket, key, change, ttl)
@@ -124,14 +119,11 @@ def value_of(entry: Entry | None) -> bytes | None:
     return None if entry is None or entry.is_deleted else entry.value
 
 
-def number_in(bucket: KeyValue, key: str, value: bytes) -> int:
-    """The whole number in a value; BadNumberError for anything else."""
+def number_in(place: str, value: bytes) -> int:
+    """The whole number in the value at a place; BadNumberError for anything else."""
     if not _NUMBER.fullmatch(value):
         shown = value[:32].decode(errors="backslashreplace")
-        raise BadNumberError(
-            f"key {key!r} of bucket {bucket.bucket!r} must hold a whole number such as 17, "
-            f"not {shown!r}"
-        )
+        raise BadNumberError(f"{place} must hold a whole number such as 17, not {shown!r}")
     return int(value)
 
 

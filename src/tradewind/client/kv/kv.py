@@ -12,6 +12,7 @@ has acknowledged the change.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -81,6 +82,8 @@ if TYPE_CHECKING:
 
 API_PREFIX: Final = "$JS.API."
 MARKER_SECONDS: Final = 30 * 60.0
+# A server removes what has expired in rounds: the pause between looks at an expired value.
+EXPIRING_SECONDS: Final = 0.1
 _WRONG_REVISION = (StreamWrongLastSequenceError, StreamWrongLastSequenceConstantError)
 
 
@@ -466,12 +469,22 @@ class KeyValue:
             raise OptionsError(f"ttl must be at least 1 second, not {ttl!r}; numbers are seconds")
         return {"ttl": ttl, "rollup": "sub"}
 
-    async def _remaining(self, entry: Entry | None) -> int | None:
-        """The whole seconds until an entry expires, at least 1; None if it does not."""
+    async def _remaining(self, entry: Entry | None) -> float | None:
+        """The seconds until an entry expires, at least 1; None if it does not.
+
+        No server takes less than a second, and more would prolong its life with each change: an
+        entry with less is left to expire, and counts as changed by then.
+        """
         if entry is None or (ttl_ns := entry.ttl_ns) is None or value_of(entry) is None:
             return None
         left_ns = entry.created_ns + ttl_ns - await self._server_time_ns()
-        return max(-(-left_ns // SECOND_NS), 1)
+        if left_ns >= SECOND_NS:
+            return left_ns / SECOND_NS
+        await asyncio.sleep(max(left_ns / SECOND_NS, EXPIRING_SECONDS))
+        raise WrongRevisionError(
+            f"key {entry.key!r} of bucket {self.bucket!r}: revision {entry.revision} has expired",
+            None,
+        )
 
     async def _renewed(self, entry: Entry, ttl: DurationInput) -> Entry | None:
         """The entry after a read renewed its time to live, if that was due."""
@@ -479,7 +492,7 @@ class KeyValue:
         ttl_ns = duration_ns("renew", ttl)
         if not self._renewals.begin_if_due(entry.key, ttl_ns, age_ns, time.monotonic()):
             return entry
-        with suppress(WrongRevisionError):  # whoever changed it decided about its time to live
+        with suppress(WrongRevisionError):  # a newer value has a time to live of its own
             await self._write(entry.key, entry.value, entry.revision, ttl)
         return await self.get(entry.key)
 
