@@ -101,7 +101,8 @@ class Broker:
         self.deadlines = Deadlines()
         self.deferred = CheckQueue()  # passwords to check elsewhere
         self.watch = TurnWatch(clock, log)
-        # Called in every turn; attributes instead of methods, which would cost a frame.
+        # Called in every turn; attributes instead of methods, which would add 28 ns to 77
+        # (`benchmarks.micro`, frame-broker).
         self.end_turn: Callable[[], list[Session]] = partial(
             end_turn, self, self.router, self.watch
         )
