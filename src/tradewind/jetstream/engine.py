@@ -105,7 +105,7 @@ class JetStreamEngine:
         self.turn = broker.router.turn
         self.syncer = syncer
         self.usage = Usage()  # of all streams
-        self.timers: Timers[Timed] = Timers()
+        self.timers = Timers()
         # The hosts of the objects that a turn lists.
         self.hosts: dict[Participant, HostedStream] = {}
         self.consumer_hosts: dict[Participant, HostedStream] = {}

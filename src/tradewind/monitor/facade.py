@@ -37,7 +37,7 @@ from tradewind.monitor.page_options import (
 )
 from tradewind.monitor.process_usage import ProcessUsage, UsageMeter
 from tradewind.monitor.stepping import Stepped
-from tradewind.monitor.varz import Listening, build_varz
+from tradewind.monitor.varz import ListenAddresses, build_varz
 
 if TYPE_CHECKING:
     from tradewind.monitor.prometheus import Family
@@ -73,7 +73,7 @@ class MonitorView:
 
     def __init__(self, broker: BrokerView, meter: UsageMeter | None = None) -> None:
         self.broker = broker
-        self.listening = Listening()
+        self.listening = ListenAddresses()
         self.health = HealthRegistry()
         self.jetstream: JetStreamPages | None = None
         self.request_counts: Counter[str] = Counter()

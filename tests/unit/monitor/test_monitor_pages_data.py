@@ -29,7 +29,7 @@ from tradewind.monitor.page_options import (
 from tradewind.monitor.parameters import PageError
 from tradewind.monitor.process_usage import UsageMeter
 from tradewind.monitor.stepping import Stepped, at_once
-from tradewind.monitor.varz import Listening
+from tradewind.monitor.varz import ListenAddresses
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -48,9 +48,9 @@ def plain(document: Any) -> Any:
     return json.loads(compact_json(document))
 
 
-def varz(options: ServerOptions, listening: Listening | None = None) -> dict[str, Any]:
+def varz(options: ServerOptions, listening: ListenAddresses | None = None) -> dict[str, Any]:
     view = MonitorView(FakeBroker(options=options))
-    view.listening = listening or Listening()
+    view.listening = listening or ListenAddresses()
     return plain(view.varz())
 
 
@@ -75,7 +75,7 @@ def test_varz_and_metrics_count_the_faults_that_the_server_got_over() -> None:
 def test_varz_shows_the_bound_ports_and_the_configured_http_port() -> None:
     websocket = WebsocketOptions(host="127.0.0.1", port=-1)
     options = ServerOptions(port=-1, http_port=-1, http_host="127.0.0.1", websocket=websocket)
-    page = varz(options, Listening("127.0.0.1", 41001, 41002))
+    page = varz(options, ListenAddresses("127.0.0.1", 41001, 41002))
     assert (page["host"], page["port"], page["http_port"]) == ("127.0.0.1", 41001, -1)
     assert page["websocket"]["port"] == 41002
 
