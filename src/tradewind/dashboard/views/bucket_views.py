@@ -32,6 +32,7 @@ _OPERATIONS: Final = {
     "PUT": ("set", "good"),
     "DEL": ("deleted", "warning"),
     "PURGE": ("purged", "warning"),
+    "EXPIRED": ("expired", "warning"),
 }
 
 
