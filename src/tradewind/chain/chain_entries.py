@@ -24,7 +24,9 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from tradewind.errors import TradewindError
 
@@ -84,7 +86,7 @@ class RecordError(ChainError):
         super().__init__(f"byte {offset}: {reason}")
 
 
-class Removal(NamedTuple):
+class Removal(msgspec.Struct, frozen=True):
     """Sequences that left a stream (or were brought back): when, why, and which, as ranges in
     order.
     """
@@ -94,7 +96,7 @@ class Removal(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-class ChainRecord(NamedTuple):
+class ChainRecord(msgspec.Struct, frozen=True):
     """A stored entry: `sequence` of a message (else 0), `body` of anything else (else empty)."""
 
     kind: int

