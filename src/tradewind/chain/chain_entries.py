@@ -24,9 +24,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from tradewind.errors import TradewindError
 
@@ -86,7 +84,7 @@ class RecordError(ChainError):
         super().__init__(f"byte {offset}: {reason}")
 
 
-class Removal(msgspec.Struct, frozen=True):
+class Removal(NamedTuple):
     """Sequences that left a stream (or were brought back): when, why, and which, as ranges in
     order.
     """
@@ -96,7 +94,7 @@ class Removal(msgspec.Struct, frozen=True):
     ranges: tuple[tuple[int, int], ...]
 
 
-class ChainRecord(msgspec.Struct, frozen=True):
+class ChainRecord(NamedTuple):
     """A stored entry: `sequence` of a message (else 0), `body` of anything else (else empty)."""
 
     kind: int
