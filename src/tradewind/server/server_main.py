@@ -19,14 +19,14 @@ def main() -> int:
     """Run the program; returns its exit code."""
     # A start creates objects and drops few; `garbage` continues from there.
     gc.disable()
-    from tradewind.server.lifecycle.quick_imports import import_quickly
+    from tradewind.quick_imports import import_quickly
 
     import_quickly()
     from tradewind.server.lifecycle.process_signals import ProcessSignals
 
     signals = ProcessSignals()
     signals.catch()
-    from tradewind.server.lifecycle.late_modules import import_decoder
+    from tradewind.late_modules import import_decoder
 
     import_decoder()
     from tradewind.server.lifecycle.command import run_command

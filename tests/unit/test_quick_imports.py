@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.server.lifecycle.late_modules import Absent, Late, LateModule
-from tradewind.server.lifecycle.quick_imports import QuickFinder, QuickLoader
+from tradewind.late_modules import Absent, Late, LateModule
+from tradewind.quick_imports import QuickFinder, QuickLoader
 
 Write = Callable[[str, str], Path]
 
@@ -87,7 +87,7 @@ def test_absent_module_cannot_be_imported_inside_and_can_afterwards(write: Write
 def test_event_loop_works_without_what_it_imports_for_rare_questions() -> None:
     text = """
 import sys
-from tradewind.server.lifecycle.late_modules import LATE, import_decoder, import_event_loop
+from tradewind.late_modules import LATE, import_decoder, import_event_loop
 import_decoder()
 import_event_loop()
 early = [name for name in (*LATE, "typing_extensions") if name in sys.modules]
