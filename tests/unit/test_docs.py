@@ -28,8 +28,8 @@ from certificates import Authority
 from tradewind.api.endpoints import ENDPOINTS
 from tradewind.cli.commands import COMMANDS
 from tradewind.cli.frame.frame import SharedGroup
+from tradewind.cli.frame.frame import load_app as load_command
 from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
-from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
 from tradewind.monitor.stepping import at_once

@@ -172,10 +172,11 @@ def test_a_service_above_the_budget_is_named_with_its_subject() -> None:
 
 
 def test_a_request_is_named_by_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tradewind.api.endpoints import ENDPOINT_BY_NAME
     from tradewind.jetstream import handlers
 
     server = InProcessServer(disk=SimulatedDisk())
-    handler = handlers.HANDLERS["stream_info"]
+    handler = handlers.handler_of(ENDPOINT_BY_NAME["stream_info"])
 
     def slow(request: object) -> object:
         server.clock.work_ns(70 * MS)
