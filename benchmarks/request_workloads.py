@@ -49,7 +49,9 @@ def measure(server: Server, result: Result, key: str, run: Callable[[], Any], co
     result.figures[f"{key}_per_s"] = count / meter.wall_s
 
 
-def send(server: Server, api: StreamApi, result: Result, kind: str, each: Sequence[Request]) -> None:
+def send(
+    server: Server, api: StreamApi, result: Result, kind: str, each: Sequence[Request]
+) -> None:
     """Send requests, one half one at a time and the other half with many outstanding."""
     half = len(each) // 2
 

@@ -89,6 +89,9 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
     # How many streams all templates together may make; negative: no limit.
     template_streams_max: int = UNLIMITED
 
+    # The encoded answer with the first names of streams; None: to be encoded again.
+    names_page: bytes | None = None
+
     @property
     def name(self) -> str:
         """The name of the account."""
