@@ -130,10 +130,8 @@ def test_a_request_waits_for_those_before_it() -> None:
     server = InProcessServer(disk=SimulatedDisk(), manual_sync=True)
     peer = Peer(server)
     body = json.dumps({"name": "S", "subjects": ["S.>"]}).encode()
-    peer.connection.send(
-        b"PUB $JS.API.STREAM.CREATE.S inbox.1 %d\r\n%s\r\nPUB $JS.API.STREAM.NAMES inbox.2 0\r\n\r\n"
-        % (len(body), body)
-    )
+    create = b"PUB $JS.API.STREAM.CREATE.S inbox.1 %d\r\n%s\r\n" % (len(body), body)
+    peer.connection.send(create + b"PUB $JS.API.STREAM.NAMES inbox.2 0\r\n\r\n")
     server.run_until_idle()
     answers = peer.take()
     assert [subject for subject, *_ in answers] == ["inbox.1", "inbox.2"]
