@@ -195,7 +195,7 @@ class Dispatcher:
 
     def _serve(self, message: InternalMessage, call: EndpointCall, lane: Lane) -> Steps[None]:
         error, answer = yield from self._attempt(message, call)
-        if lane.has_joined:
+        while lane.has_joined:
             yield Wait.OTHERS_FIRST  # earlier requests are answered first
         if isinstance(answer, Durable):
             answer.when_durable(partial(self._when_durable, message, call, answer))

@@ -228,8 +228,11 @@ class HostedStream:
     def catch_up(self) -> Steps[None]:
         """Remove in steps what a change of configuration has left to remove."""
         yield from self.sweep()
+        is_first = True  # usually the only one
         while self.is_attached and self.stream.upkeep.step(self.engine.turn.steady_ns()):
-            yield let_others_go_first
+            if not is_first:
+                yield let_others_go_first
+            is_first = False
 
     def sweep(self) -> Steps[None]:
         """Remove in steps what is no longer needed. After a disk error this is tried again
