@@ -346,29 +346,11 @@ def _delete_files(engine: JetStreamEngine, hosted: HostedStream, name: str) -> S
         hosted.consumer_problems[name] = f"it could not be deleted: {error}"
         raise errors.STREAM_GENERAL(err=str(error)) from None
     hosted.consumer_problems.pop(name, None)
-    clear_trash(engine, hosted)
-
-
-def clear_trash(engine: JetStreamEngine, hosted: HostedStream) -> None:
-    """Have a worker remove the files of deleted consumers, which nobody waits for."""
-    folder = hosted.stream.folder
-    assert folder is not None
-    trash = folder.trash
-    if trash.is_clearing:
-        return
 
     def cleared(error: Exception | None) -> None:
-        trash.is_clearing = False
         if error is not None:
             engine.log.error(
                 f"JetStream cannot remove deleted consumers of '{hosted.place}' from disk: {error}"
             )
-        elif trash:
-            clear_trash(engine, hosted)
 
-    trash.is_clearing = True
-    try:
-        engine.workers.submit(folder.clear_trash, cleared)
-    except Exception:
-        trash.is_clearing = False
-        raise
+    engine.removals.add(folder.trash, folder.clear_trash, cleared)

@@ -298,7 +298,7 @@ def delete_stream(engine: JetStreamEngine, hosted: HostedStream) -> Steps[None]:
             raise errors.STREAM_DELETE(err=str(error)) from None
         if hosted.tenant.transactions is not None:
             yield from hosted.tenant.transactions.void(hosted)
-        engine.workers.submit(folder.remove_retired, hosted.removed)
+        engine.removals.add(folder, folder.remove_retired, hosted.removed)
     for _ in hosted.stream.store.free_steps():
         yield let_others_go_first
     engine.advisories.stream_action(hosted.tenant.account, hosted.name, "delete")
@@ -320,5 +320,5 @@ def delete_offline_stream(
         if error is not None:
             engine.log.error(f"JetStream cannot remove '{tenant.name} > {name}' from disk: {error}")
 
-    engine.workers.submit(folder.remove_retired, removed)
+    engine.removals.add(folder, folder.remove_retired, removed)
     engine.advisories.stream_action(tenant.account, name, "delete")

@@ -70,10 +70,6 @@ class Trash:
         self._disk = disk
         self._folder = folder
         self._places: list[str] = []
-        self.is_clearing = False
-
-    def __bool__(self) -> bool:
-        return bool(self._places)
 
     def add(self, place: str) -> None:
         """Add a folder by its new path."""
