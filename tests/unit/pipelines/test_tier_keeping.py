@@ -17,7 +17,6 @@ from harness import ServerProcess
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.times import parse_time
 from tradewind.client.streams.manager import Streams
-from tradewind.pipelines.lake.compaction import compact
 from tradewind.pipelines.lake.lake_files import local_path
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.table_runs.table_rounds import TableRounds
@@ -32,10 +31,11 @@ from tradewind.pipelines.tables.tier_limits import (
     parse_tier_limits,
     removing_limits,
 )
-from written_tables import RAW_SCHEMA, WrittenTable, spec_of
+from written_tables import RAW_SCHEMA, spec_of, written_table
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
+KINDS = ["delta", "iceberg", "parquet"]
 DAY_NS = 86_400 * 10**9
 NUMBERS = itertools.count()
 
@@ -75,7 +75,7 @@ class Tiered:
             metadata=with_table({}, self.spec),
             **self.limits,
         )
-        self.table = WrittenTable(self.spec, self.name, parse_time(info.created))
+        self.table = written_table(self.spec, self.name, parse_time(info.created))
 
     def publish(self, count: int) -> None:
         js = self.connection.jetstream()
@@ -134,7 +134,7 @@ def seen(status: TierStatus) -> tuple[int, int, int, int]:
     return mark.seq, mark.compared, mark.gone, mark.absent
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_verified_leaves_by_the_limits_of_the_tier(tiered: MakeTiered, kind: str) -> None:
     stream = tiered(kind, {"max_msgs": 4})
     stream.publish(10)
@@ -149,7 +149,7 @@ def test_what_is_verified_leaves_by_the_limits_of_the_tier(tiered: MakeTiered, k
     assert status.mark is not None
     assert (status.mark.released_seq, status.mark.released) == (10, 10)
     stream.commit()
-    compact(stream.table.lake)
+    stream.table.join()
     assert seen(stream.keeper.round()) == (15, 15, 0, 0)
     assert stream.first_seq() == 12
 
@@ -174,7 +174,7 @@ def test_the_age_and_the_size_of_messages_are_limits_too(tiered: MakeTiered) -> 
     assert state.first_seq > 1
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_file_is_noticed_and_the_mark_stays(tiered: MakeTiered, kind: str) -> None:
     stream = tiered(kind, {"max_msgs": 1})
     stream.publish(5)
@@ -347,7 +347,7 @@ def test_the_changes_of_a_bucket_are_verified(server: tuple[str, Any], tmp_path:
             "time": times,
             "data": pa.array([b"1", b"2", b""], pa.binary()),
         }
-        table = WrittenTable(spec, "KV_PRICES", parse_time(info.created))
+        table = written_table(spec, "KV_PRICES", parse_time(info.created))
         table.add(pa.table(rows), 3)
         keeper = TierKeeper("KV_PRICES", spec, StreamPlace(PipelineAddress(url)))
         status = keeper.round()
