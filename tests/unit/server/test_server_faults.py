@@ -78,6 +78,15 @@ def link_of(server: ServerApp, streams: Streams) -> Any:
     return next(one.link for one in server.broker.sessions.values() if one.remote_port == port)
 
 
+class UnreliableTransport:
+    """A transport that can be closed, but fails to say whether it is."""
+
+    def __init__(self, transport: Any) -> None:
+        self.abort = transport.abort
+
+    is_closing = staticmethod(fail)
+
+
 @pytest.mark.parametrize("method", ["flush", "data_done", "pause_writing"])
 async def test_a_link_that_fails_ends_its_own_connection_only(
     method: str, monkeypatch: Patch
@@ -92,7 +101,7 @@ async def test_a_link_that_fails_ends_its_own_connection_only(
             monkeypatch.setattr(server.broker, "pong_received", fail)
             victim[1].write(b"PONG\r\n")
         else:
-            monkeypatch.setattr(link, "flush", fail)
+            link.use_transport(UnreliableTransport(link.transport))
             victim[1].write(b"PING\r\n")
         assert await asyncio.wait_for(victim[0].read(), SECONDS) == b""
         await check_alive(bystander)

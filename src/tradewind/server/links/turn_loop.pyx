@@ -10,6 +10,7 @@ from collections import deque
 from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
+from tradewind.server.links.link_core cimport SessionLink
 
 cdef enum:
     # After this many inputs from one connection alone, the turn does not wait for other
@@ -38,17 +39,37 @@ cdef class TurnLoop:
 
     def start(self, loop not None, check_passwords not None):
         """Attach to a loop. `check_passwords` is called if any are pending at the end of a turn."""
+        from tradewind.server.links.socket_set import SocketSet
+
         self._loop = loop
         self._check_passwords = check_passwords
+        self.sockets = SocketSet(self, loop)
 
     def stop(self):
         """Cancel the timers and schedule no more turns."""
         if self._timer is not None:
             self._timer.cancel()
+        if self.sockets is not None:
+            self.sockets.stop()
+
+    cdef int begin_batch(self) except -1:
+        """Called before the ready sockets are read."""
+        self._is_in_batch = True
+        return 0
+
+    cdef int end_batch(self) except -1:
+        """Called when the ready sockets have been read: end the turn, if one of them needs that."""
+        self._is_in_batch = False
+        if self._batch_has_turn:
+            self._batch_has_turn = False
+            self._end_turn()
+        return 0
 
     def turn_needed(self):
         """End the turn once every ready socket has been read."""
-        if not self._turn_scheduled:
+        if self._is_in_batch:
+            self._batch_has_turn = True
+        elif not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
 
@@ -57,6 +78,9 @@ cdef class TurnLoop:
 
         If a single connection has been sending for a while, there is no other to wait for.
         """
+        if self._is_in_batch:
+            self._batch_has_turn = True
+            return
         if <void*>link != self._talker:
             self._talker = <void*>link
             self._talks = 0
@@ -111,7 +135,11 @@ cdef class TurnLoop:
         for session in self.broker.end_turn():
             if session.link is not None:
                 try:
-                    session.link.flush()
+                    link = session.link
+                    if isinstance(link, SessionLink):
+                        (<SessionLink>link).pass_output()
+                    else:
+                        link.flush()
                 except Exception as error:
                     session.link.give_up(error)
         if self.broker.deferred.places.count:
