@@ -78,6 +78,15 @@ def link_of(server: ServerApp, streams: Streams) -> Any:
     return next(one.link for one in server.broker.sessions.values() if one.remote_port == port)
 
 
+class UntimelyEngine:
+    """An engine without work that fails to say when it will have some."""
+
+    def end_turn(self) -> None:
+        pass
+
+    next_deadline_ns = staticmethod(fail)
+
+
 class UnreliableTransport:
     """A transport that can be closed, but fails to say whether it is."""
 
@@ -138,7 +147,7 @@ async def test_events_and_deadlines_are_tried_again_after_a_fault(monkeypatch: P
             patch.setattr(server.system, "tick", fail)
             server._event_tick()
             patch.setattr(server.broker, "tick", fail)
-            patch.setattr(server.broker, "next_deadline_ns", fail)
+            patch.setattr(server.broker, "engine", UntimelyEngine())
             server.turns.tick()
         assert {"event", "tick", "timer"} <= set(server.broker.faults.counts)
         await check_alive(bystander)

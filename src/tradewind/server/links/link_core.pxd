@@ -36,3 +36,4 @@ cdef class PlainLink(SessionLink):
     cdef bint _is_plain
 
     cdef int run_input(self, size_t size) except -1
+    cdef int pass_blocked(self) except -1

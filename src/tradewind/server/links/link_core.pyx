@@ -27,6 +27,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memset
 from tradewind.broker.router cimport PRESSURE_BYTES, READ_AREA_BYTES
 from tradewind.broker.session cimport Session
+from tradewind.clock_reading cimport reading
 from tradewind.containers.buffer cimport Buffer, buffer_size
 
 from tradewind.wire import ops
@@ -367,6 +368,7 @@ cdef class PlainLink(SessionLink):
             return
         is_full = nbytes == self.session.offered_room
         self.run_input(nbytes)
+        self.data_done()
         if self.session is None:
             return
         if self._descriptor < 0 or self.session.blocked:
@@ -383,8 +385,13 @@ cdef class PlainLink(SessionLink):
     cdef int run_input(self, size_t size) except -1:
         """Run `size` bytes that were read into the memory that the session has offered."""
         try:
-            self.session.run_read(size, self._wall_ns())
+            self.session.run_read(size, reading(self._wall_ns))
         except Exception as error:  # a bug may close this connection, but no other
             self.fail(error)
-        self.data_done()
+        return 0
+
+    cdef int pass_blocked(self) except -1:
+        """Called when the session was blocked by its input: read no more of it."""
+        if self.session is not None and not self._closing:
+            self._steer_reading(self.session, self.transport)
         return 0

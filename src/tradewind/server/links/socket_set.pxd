@@ -1,6 +1,7 @@
 """State of the sockets of accepted connections; the code and the explanation are in socket_set.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
+from tradewind.broker.router cimport Router
 from tradewind.containers.buffer cimport Buffer
 from tradewind.server.links.link_core cimport PlainLink
 from tradewind.server.links.turn_loop cimport TurnLoop
@@ -12,6 +13,7 @@ cdef enum:
 cdef class SocketSet:
     cdef TurnLoop _turns
     cdef object _loop
+    cdef Router _router
     cdef object _monotonic_ns
     cdef int _poll                      # the descriptor that the loop waits for; -1: closed
     cdef list _slots                    # descriptor -> SocketTransport, or None

@@ -21,6 +21,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, ENOBUFS, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.session cimport Session
+from tradewind.clock_reading cimport reading
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 from tradewind.server.links.link_core cimport PlainLink
@@ -59,6 +60,7 @@ cdef class SocketSet:
     def __init__(self, TurnLoop turns not None, loop not None):
         self._turns = turns
         self._loop = loop
+        self._router = turns.broker.router
         self._monotonic_ns = turns.broker.clock.monotonic_ns
         self._slots = []
         self._changed = []
@@ -184,7 +186,7 @@ cdef class SocketSet:
     cdef int _serve(self) except -1:
         cdef SocketTransport transport
         cdef int64_t began_ns = 0
-        cdef uint64_t in_bytes = self._turns._router.in_bytes
+        cdef uint64_t in_bytes = self._router.in_bytes
         cdef int served = 0
         if self._next == self._ready_count:
             self._next = self._ready_count = 0
@@ -202,11 +204,11 @@ cdef class SocketSet:
                 transport._serve(ready_for(&self._ready[self._next - 1]))
             if self._next < self._ready_count and (
                     served % LOOK_EVERY == 1
-                    or self._turns._router.in_bytes - in_bytes > MUCH_BYTES):
-                in_bytes = self._turns._router.in_bytes
+                    or self._router.in_bytes - in_bytes > MUCH_BYTES):
+                in_bytes = self._router.in_bytes
                 if began_ns == 0:
-                    began_ns = self._monotonic_ns()
-                elif <int64_t>self._monotonic_ns() - began_ns > SERVE_NS_MAX:
+                    began_ns = reading(self._monotonic_ns)
+                elif reading(self._monotonic_ns) - began_ns > SERVE_NS_MAX:
                     return 0
         return 0
 
@@ -264,6 +266,12 @@ cdef class SocketTransport:
         cdef ssize_t size = recv(self._descriptor, start, session.offered_room, MSG_DONTWAIT)
         if size > 0:
             link.run_input(size)
+            if self._sockets._router._pressure:
+                link.data_done()
+            else:
+                self._sockets._turns.batch_has_turn = True
+            if session.blocked:     # even if its turn to write comes later
+                link.pass_blocked()
         elif size == 0:
             self._end_input()
         else:

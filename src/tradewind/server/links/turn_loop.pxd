@@ -2,12 +2,15 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from tradewind.broker.router cimport Router
+from tradewind.broker.turn_end cimport TurnEnd
 from tradewind.broker.turn_watch cimport TurnWatch
 
 cdef class TurnLoop:
     cdef readonly object broker         # Broker
     cdef Router _router                 # the broker's
     cdef TurnWatch _watch               # the broker's
+    cdef TurnEnd _turn_end              # the broker's
+    cdef object _places                 # passwords that wait for a check
     cdef object _loop                   # None until the server is started
     cdef readonly object sockets        # SocketSet, from then on
     cdef object _check_passwords
@@ -15,7 +18,7 @@ cdef class TurnLoop:
     cdef int64_t _timer_ns
     cdef bint _turn_scheduled
     cdef bint _is_in_batch              # ready sockets are being read; the turn ends after them
-    cdef bint _batch_has_turn           # ... if one of them asked for that
+    cdef bint batch_has_turn            # ... if one of them asked for that
     cdef bint _is_ending                # the end of a turn is running; it cannot be entered again
     cdef list _held                     # links that are not read because their receivers are slow
     cdef object _release                # asyncio.TimerHandle while there are any
@@ -32,3 +35,4 @@ cdef class TurnLoop:
     cdef int _close_lost(self) except -1
     cdef int _run_turn(self) except -1
     cdef int _finish_turn(self) except -1
+    cdef int _set_timer(self) except -1

@@ -34,6 +34,8 @@ cdef class TurnLoop:
         self.broker = broker
         self._router = broker.router
         self._watch = broker.watch
+        self._turn_end = broker.turn_end
+        self._places = broker.deferred.places
         self._held = []
         self._lost = deque()
 
@@ -60,15 +62,15 @@ cdef class TurnLoop:
     cdef int end_batch(self) except -1:
         """Called when the ready sockets have been read: end the turn, if one of them needs that."""
         self._is_in_batch = False
-        if self._batch_has_turn:
-            self._batch_has_turn = False
+        if self.batch_has_turn:
+            self.batch_has_turn = False
             self._end_turn()
         return 0
 
     def turn_needed(self):
         """End the turn once every ready socket has been read."""
         if self._is_in_batch:
-            self._batch_has_turn = True
+            self.batch_has_turn = True
         elif not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
@@ -79,7 +81,7 @@ cdef class TurnLoop:
         If a single connection has been sending for a while, there is no other to wait for.
         """
         if self._is_in_batch:
-            self._batch_has_turn = True
+            self.batch_has_turn = True
             return
         if <void*>link != self._talker:
             self._talker = <void*>link
@@ -132,7 +134,7 @@ cdef class TurnLoop:
         self._lost_count = 0
         if self._lost:
             self._close_lost()
-        for session in self.broker.end_turn():
+        for session in self._turn_end.run():
             if session.link is not None:
                 try:
                     link = session.link
@@ -142,7 +144,7 @@ cdef class TurnLoop:
                         link.flush()
                 except Exception as error:
                     session.link.give_up(error)
-        if self.broker.deferred.places.count:
+        if self._places.count:
             try:
                 self._check_passwords()
             except Exception as error:
@@ -150,8 +152,7 @@ cdef class TurnLoop:
         if router.touched or router.resuming or router.internal or router.turn.is_busy() \
                 or router.leaving or self._lost or not router.changes.is_empty():
             self.turn_needed()
-        self.schedule_timer()
-        return 0
+        return self._set_timer()
 
     def lost(self, Session session not None, str reason not None):
         """Close a session whose connection is lost; later, if many are lost in this turn."""
@@ -209,18 +210,23 @@ cdef class TurnLoop:
 
     def schedule_timer(self):
         """Set the only timer to the earliest deadline."""
+        self._set_timer()
+
+    cdef int _set_timer(self) except -1:
+        """Call `schedule_timer`, from compiled code."""
         try:
-            due_ns = self.broker.next_deadline_ns()
+            due_ns = self._turn_end.next_ns()
         except Exception as error:
             self._router.faults.contain("timer", error)
             due_ns = self.broker.monotonic_ns() + <int64_t>(LOOK_SECONDS * 1e9)
-        if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
-            return
+        if due_ns is None or (self._timer is not None and <int64_t>due_ns >= self._timer_ns):
+            return 0
         if self._timer is not None:
             self._timer.cancel()
         delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
         self._timer_ns = due_ns
         self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
+        return 0
 
     def tick(self):
         """Called by the timer: handle what is due."""
