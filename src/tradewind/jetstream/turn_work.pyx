@@ -7,6 +7,7 @@ of what the server does. Rare cases are left to the engine.
 
 from libc.stdint cimport int64_t
 from tradewind.broker.turn cimport Turn
+from tradewind.clock_reading cimport reading
 from tradewind.jetstream.usage cimport UsageShare
 from tradewind.stream.commit_path cimport CommitPath
 
@@ -43,8 +44,8 @@ cdef class TurnWork:
 
     def set_time(self):
         """Set the time of everything that happens from now on."""
-        self._turn.now_ns = self._wall_ns()
-        self._turn.monotonic_ns = self._monotonic_ns()
+        self._turn.now_ns = reading(self._wall_ns)
+        self._turn.monotonic_ns = reading(self._monotonic_ns)
 
     def end_turn(self):
         """Write, acknowledge and send, after the input of clients was handled.
