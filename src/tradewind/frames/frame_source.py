@@ -81,7 +81,7 @@ class FramePlace(TypedDict, total=False):
     jetstream_domain: str
 
 
-def _named_here(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+def named_here(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Errors name the options as they are written here, and packages that are missing."""
 
     @wraps(function)
@@ -118,7 +118,7 @@ class FrameSource:
         """The same with these columns only, in this order."""
         return replace(self, columns=columns)
 
-    @_named_here
+    @named_here
     def rows(self) -> FrameRows:
         """The rows up to the end that the streams have now, to be read any number of times."""
         from tradewind.frames.frame_columns import (
@@ -143,7 +143,7 @@ class FrameSource:
         """The columns; those of decoded payloads without a given schema need a sample."""
         return self.rows().schema
 
-    @_named_here
+    @named_here
     def reader(self) -> pa.RecordBatchReader:
         """The rows as Arrow batches, which are read while they are taken."""
         return self.rows().reader()
@@ -152,14 +152,14 @@ class FrameSource:
         """All rows as one table of Arrow."""
         return self.reader().read_all()
 
-    @_named_here
+    @named_here
     def pandas(self) -> pd.DataFrame:
         """All rows as a frame of pandas."""
         import pandas  # noqa: F401 - so that an error names it
 
         return self.arrow().to_pandas()
 
-    @_named_here
+    @named_here
     def polars(self) -> pl.LazyFrame:
         """A lazy frame of polars. Columns, and conditions on sequence, time and subject narrow
         what is read.
@@ -168,14 +168,14 @@ class FrameSource:
 
         return polars_frame(self.rows())
 
-    @_named_here
+    @named_here
     def dataset(self) -> dataset.Dataset:
         """A dataset of Arrow, for engines that scan those; narrowed as `polars` is."""
         from tradewind.frames.stream_dataset import StreamDataset
 
         return StreamDataset(self.rows())
 
-    @_named_here
+    @named_here
     def duckdb(
         self, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
@@ -269,7 +269,7 @@ def backup(
     return _source(given, columns, decode, schema, None, {})
 
 
-@_named_here
+@named_here
 def _source(
     given: Mapping[str, object],
     columns: Iterable[str],
