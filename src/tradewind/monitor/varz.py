@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from tradewind._version import __version__
 from tradewind.durations import MILLISECOND_NS, SECOND_NS
@@ -40,8 +41,7 @@ _AUTH_TIMEOUT_NS = 2 * SECOND_NS
 _TLS_TIMEOUT_NS = 2 * SECOND_NS
 
 
-@dataclass(slots=True)
-class ListenAddresses:
+class ListenAddresses(msgspec.Struct):
     """The addresses that clients really connect to: configured ports may be -1. Filled in by the
     code that opens the listeners.
     """
