@@ -57,7 +57,6 @@ api Reserved
 broker Consulted
 broker Decided
 broker Deferred
-cli Known
 consumer Prepared
 decoding Decoded
 jetstream Begun
@@ -66,10 +65,6 @@ jetstream Headed
 jetstream Shared
 jetstream Timed
 jetstream Waiting
-pipelines Answering
-pipelines Asked
-pipelines Failed
-pipelines Stopping
 server Claimed
 server Held
 server _Dropped
