@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 CHECKS := _check-style _check-types _check-cython _check-imports _check-words
 # What tells within a minute whether a change is sane; `make test` runs everything.
 QUICK_PACKAGES := wire route broker server store stream consumer jetstream api testing
-QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py \
+QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/unit/client tests/test_tidy.py \
 	tests/unit/test_docs.py tests/unit/test_stubs.py tests/unit/test_faults.py
 
 # What strangers and users send, as far as it goes to a process of its own.
@@ -151,7 +151,7 @@ crash: build
 # Kills of Spark's jobs, their server, workers, executors and drivers, and a table of what became of
 # the rows; ARGS="--seed 7 --jobs delta --victims python" and so on. With 300 it takes an hour.
 crash-spark: build
-	TRADEWIND_SINK_KILLS=$(or $(KILLS),300) $(BIN)/python -m pytest -q tests/faults/test_sink_attempts.py
+	TRADEWIND_SINK_KILLS=$(or $(KILLS),300) $(BIN)/python -m pytest -q tests/spark_source/test_sink_attempts.py
 	$(BIN)/python tools/crash_spark.py --kills $(or $(KILLS),300) $(ARGS)
 
 # Spark's own declarative pipelines and Spark Connect with our source and sink; they need more packages.

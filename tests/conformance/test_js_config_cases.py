@@ -1,6 +1,6 @@
 """Which configurations are taken, what is filled in, and what the others are told.
 
-The cases are in tests/cases; see tests/js_cases.py.
+The cases are in tests/cases; see tests/kits/js_cases.py.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers_js import ApiClient
-
 from harness import wait_for
+from helpers_js import ApiClient
 from js_cases import BodyCase, ConfigCase, body_cases, config_cases
 
 CASES_PER_TEST = 40

@@ -1,6 +1,6 @@
 """Random rules, subscriptions and publishes on both servers: who gets which message.
 
-The model is in tests/permission_cases.py. It names two differences, which are intended: where
+The model is in tests/kits/permission_cases.py. It names two differences, which are intended: where
 nats-server takes a wildcard of a subscription for a token of a subject, or the name of a queue for
 a pattern, it gives more than the rule says. Each has a test below.
 """
@@ -11,9 +11,8 @@ import random
 from collections import Counter
 
 import pytest
-from helpers_ops import login, publish, replies, shared_server
-
 from harness import RawClient, ServerProcess
+from helpers_ops import login, publish, replies, shared_server
 from permission_cases import (
     DIALECTS,
     PermissionCase,
@@ -24,6 +23,7 @@ from permission_cases import (
     random_rules,
 )
 from thoroughness import some
+
 from tradewind.route.permission_rules import PermissionRules
 
 USERS = some(60, 400)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_turn_budget import Client
+from turn_budget_kit import Client
 
 from harness import ServerProcess
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_turn_budget import Client, consumer, memory_stream
+from turn_budget_kit import Client, consumer, memory_stream
 
 from harness import ServerProcess
 

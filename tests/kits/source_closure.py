@@ -33,7 +33,7 @@ class SourceClosure:
     def __init__(self, root: Path) -> None:
         self.root = root
         tests = root / "tests"
-        self._roots = [tests / "kits", tests, tests / "faults", root / "src"]
+        self._roots = [tests / "kits", tests, root / "src"]
         self._named = {
             path.name: path
             for path in sorted(tests.rglob("*"))
