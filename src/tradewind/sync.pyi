@@ -16,8 +16,8 @@ from tradewind.api.truncation_types import StreamTruncateResponse, UndoWindow
 from tradewind.chain.checkpoints import Checkpoint
 from tradewind.chain.proofs import MessageProof
 from tradewind.chain.report import ChainReport
+from tradewind.chain.signed_heads import SignedHead
 from tradewind.chain.verifier import ChainedMessage
-from tradewind.chain.witnesses import SignedHead
 from tradewind.client.connection import HeaderInput, Payload
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings
 from tradewind.client.core.duration_input import DurationInput
@@ -55,7 +55,7 @@ from tradewind.client.streams.delivered import StatusHandler
 from tradewind.client.streams.fast_batches import FastBatch
 from tradewind.client.streams.manager import TRUNCATE_SECONDS, StoredMsg
 from tradewind.client.streams.ordered import ORDERED_HEARTBEAT
-from tradewind.client.streams.packed import Packed
+from tradewind.client.streams.packed import PackedMessages
 from tradewind.client.streams.pull_inbox import PullInbox
 from tradewind.client.streams.pulled import EXPIRES, MESSAGES_MAX
 from tradewind.client.streams.row_window import RowWindow
@@ -654,7 +654,7 @@ class OrderedMessages:
     def last_sequence(self) -> int: ...
     def count_left(self) -> int | None: ...
     def pack(self) -> None: ...
-    def next_packed(self, timeout: float) -> Packed: ...
+    def next_packed(self, timeout: float) -> PackedMessages: ...
     _inbox: PullInbox
     @property
     def wanted_messages(self) -> int: ...

@@ -28,10 +28,11 @@ import tradewind
 from tradewind.api.endpoints import ENDPOINTS
 from tradewind.cli.commands import COMMANDS
 from tradewind.cli.frame.frame import SharedGroup
+from tradewind.cli.frame.frame import load_app as load_command
 from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
-from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
+from tradewind.monitor.stepping import at_once
 from tradewind.options import OpenTelemetryOptions, OperatorOptions, ServerOptions
 from tradewind.server.config import absent, load
 from tradewind.server.config.grammar import parse_file
@@ -698,7 +699,11 @@ def spans_of(page: str) -> set[str]:
 
 
 def test_metrics_are_documented(server: tradewind.Server) -> None:
-    served = set(re.findall(r"^# HELP (\w+)", server.view.metrics().decode(), re.MULTILINE))
+    served = set(
+        re.findall(
+            r"^# HELP (\w+)", b"".join(at_once(server.view.metrics())).decode(), re.MULTILINE
+        )
+    )
     named = {
         name for name in spans_of("docs/reference/MONITORING.md") if name.startswith("tradewind_")
     }
