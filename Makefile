@@ -11,8 +11,10 @@ PORT ?= 4222
 MONITOR_PORT ?= 8222
 DATA ?= data
 SECONDS ?=
-# Tests wait much of the time, for servers and for Spark.
-WORKERS ?= 4
+# Tests wait much of the time, for servers and for Spark: with four, two cores were idle half of it.
+WORKERS ?= 6
+# Which conformance tests ask nats-server as well: those that changed since they passed, or all.
+OFFICIAL ?= changed
 # Unit tests wait little, and each process reads all of them first.
 QUICK_WORKERS ?= 3
 # Keep what Python compiles, whatever the environment says: each test worker reads all tests.
@@ -33,7 +35,7 @@ OPTIMIZED_TESTS := tests/unit/test_without_assertions.py tests/conformance/test_
 	tests/conformance/test_websocket_upgrade.py \
 	tests/conformance/test_auth_connect.py tests/faults/test_fuzz_before_login.py
 
-.PHONY: run _runnable test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes docs pictures dist clean test-optimized
+.PHONY: run _runnable test official night quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes docs pictures dist clean test-optimized
 .DEFAULT_GOAL := build
 
 # $(call install_packages,extras): what the project and these extras require, not the project itself.
@@ -114,7 +116,19 @@ $(VENV)/.browser:
 
 test: build $(VENV)/.browser
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target _check-collection $(CHECKS)
-	$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist loadgroup
+	$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist loadgroup --official=$(OFFICIAL)
+
+# Asks nats-server with every conformance test, and records those that pass for `make test`.
+official: build
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --official=record -k official tests/conformance
+
+# All that there is: every test at full volume and on both servers, the sanitizers, and an hour of
+# power failures.
+night: build $(VENV)/.browser
+	TRADEWIND_THOROUGH=1 $(BIN)/python tools/run_tests.py -n $(WORKERS) --dist loadgroup \
+		--timeout=1800 --official=record
+	$(BIN)/python tools/sanitize.py
+	$(BIN)/python tools/crash.py --seconds 3600
 
 quick: build
 	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m 'not slow' $(QUICK_TESTS)
@@ -134,7 +148,7 @@ coverage: build
 
 # The same tests as always with twenty times the random cases.
 thorough: build
-	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/conformance/test_js_scripts.py tests/cluster/test_edge_and_hub.py \
+	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/spark_source tests/conformance/test_js_scripts.py tests/cluster/test_edge_and_hub.py \
 		tests/conformance/test_gate_decisions.py tests/conformance/test_operator_decisions.py \
 		tests/conformance/test_callout_decisions.py tests/conformance/test_permissions_random.py \
 		tests/unit/server/test_logins_in_pieces.py tests/linear

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from english import allowed_counts, packages, stumbles, stumbling_texts, texts
 
 ROOT = Path(__file__).parent.parent

@@ -30,7 +30,6 @@ from server_kill_kit import Cycles as ServerCycles
 from store_damage import damage_seed
 from store_process_kit import Cycles
 from store_verdict import Count, Explorer
-
 from store_workloads import (
     Step,
     Workload,

@@ -20,9 +20,8 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "kits"))
 
-from harness import ServerProcess
-
 import tradewind
+from harness import ServerProcess
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 

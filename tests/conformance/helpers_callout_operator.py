@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness import ServerProcess
 from helpers_callout import Service
-from jwt_kit import account_jwt, account_key, memory_configuration, now, user_jwt, user_key
 
+from harness import ServerProcess
+from jwt_kit import account_jwt, account_key, memory_configuration, now, user_jwt, user_key
 from tradewind.jwt.claims import ExternalAuthorization, ScopeTemplate, SubjectClaims, UserScope
 
 AUTH = account_key(100)

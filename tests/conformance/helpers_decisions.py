@@ -20,7 +20,6 @@ from jwt_kit import (
     user_jwt,
     user_key,
 )
-
 from tradewind import nkeys
 from tradewind.jwt.claims import (
     PermissionClaims,

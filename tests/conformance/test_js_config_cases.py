@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import wait_for
 from helpers_js import ApiClient
+
+from harness import wait_for
 from js_cases import BodyCase, ConfigCase, body_cases, config_cases
 
 CASES_PER_TEST = 40

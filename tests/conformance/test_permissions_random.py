@@ -11,8 +11,9 @@ import random
 from collections import Counter
 
 import pytest
-from harness import RawClient, ServerProcess
 from helpers_ops import login, publish, replies, shared_server
+
+from harness import RawClient, ServerProcess
 from permission_cases import (
     DIALECTS,
     PermissionCase,
@@ -23,7 +24,6 @@ from permission_cases import (
     random_rules,
 )
 from thoroughness import some
-
 from tradewind.route.permission_rules import PermissionRules
 
 USERS = some(60, 400)

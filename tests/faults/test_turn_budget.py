@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+
 from harness import ServerProcess
 from turn_budget_kit import BUDGET_MS, Client, consumer, memory_stream
 

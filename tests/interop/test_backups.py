@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from official_streams import STREAMS, many
 from server_truth import Document, differences, running, server_truth
-from wire_backups import Backup, restore_backup, take_backup
-
 from tradewind.store.format import s2
+from wire_backups import Backup, restore_backup, take_backup
 
 # The fixture below is made once for all tests of this file.
 pytestmark = [pytest.mark.xdist_group("interop_backups"), pytest.mark.timeout(300)]

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from journey_kit import NAMES, WAYS, Journey, make_journey
 from server_truth import differences
 

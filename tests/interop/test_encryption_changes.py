@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+
 from interop_kit import WAIT_SECONDS, ApiError, Official, copy_store
 from server_truth import differences, running, server_truth
 from wire_backups import restore_backup, take_backup

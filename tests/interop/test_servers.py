@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from journey_kit import NAMES, WAYS, Journey, make_journey
 from server_truth import differences
 

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+
 from block_reads import read
 from interop_kit import (
     SECOND,
@@ -22,7 +23,6 @@ from interop_kit import (
     wait_for,
 )
 from our_streams import CONFIG, CONSUMER
-
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder

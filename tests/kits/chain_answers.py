@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_kit import ReferenceChain, Stored, encode_records, root_of
 
+from chain_kit import ReferenceChain, Stored, encode_records, root_of
 from tradewind.api import chain as types
 from tradewind.chain import checkpoints, merkle
 from tradewind.chain.chain_entries import MESSAGE

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from chain_kit import ReferenceChain, Stored
-
 from tradewind.api.times import format_time
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.files.vault import MainKeyRing

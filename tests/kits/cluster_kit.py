@@ -8,9 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ports import free_ports
-
 import tradewind.sync
+from ports import free_ports
 from tradewind.client.api_errors import ClusterNotAvailableError, StreamNotFoundError
 from tradewind.client.errors import DisconnectedError, JetStreamUnavailableError, NoLeaderError
 from tradewind.cluster.cluster_health import wait_until_well

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 import msgspec
-from client_frames import Frame
 
+from client_frames import Frame
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.consumer.consumer import DELETED, ConsumerContext, ServerConsumer
 from tradewind.consumer.done_listener import DoneListener

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import nats
-from harness import ServerProcess
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from harness import ServerProcess
 from tradewind.api.times import format_time, parse_time
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import OsDisk

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import wait_for
 
 import tradewind.sync
+from harness import wait_for
 from tradewind.cli.moving.move_journal import Journal, Method, MoveStep, load, save
 from tradewind.cli.moving.mover import Mover
 from tradewind.client.api_errors import JetStreamApiError

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from source_closure import SourceClosure
 
 ROOT = Path(__file__).resolve().parents[2]

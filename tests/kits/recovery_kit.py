@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import tradewind.sync
 from harness import ServerProcess, wait_for
 from jetstream_servers import keep_streams_folder
 from move_kit import REQUEST_SECONDS, make_stream
 from ports import free_ports
-
-import tradewind.sync
 from tradewind.errors import TradewindError
 from tradewind.recovery import DisasterRecovery
 

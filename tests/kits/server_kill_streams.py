@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, Final
 
 from harness import RawClient
-
 from tradewind.store.format.layout import record_bytes
 
 SECOND: Final = 1_000_000_000

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import nats
+
 from harness import ServerProcess
 from interop_kit import ZERO_TIMES, Official, official_messages
 

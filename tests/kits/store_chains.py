@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from chain_kit import root_of
-
 from tradewind.chain import checkpoints
 from tradewind.chain.chain_entries import (
     MESSAGE,

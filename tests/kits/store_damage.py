@@ -16,7 +16,6 @@ from random import Random
 
 from power_cuts import cut_off
 from store_verdict import Content, consistency_problems, content_of
-
 from store_workloads import (
     FOLDER,
     Run,

@@ -15,7 +15,6 @@ from itertools import islice
 from random import Random
 
 from power_cuts import Holdings, WatchedDisk, cut_off, holdings_of
-
 from store_workloads import (
     FOLDER,
     Ledger,

@@ -10,9 +10,9 @@ import random
 
 import msgspec
 import pytest
+
 from consumer_kit import MS, SECOND, Client, Frame, World
 from thoroughness import some
-
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.times import format_time
 from tradewind.consumer.consumer_document import consumer_document

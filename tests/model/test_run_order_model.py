@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from run_kit import FakeConsumer, run_to_end, run_virtually
 
+from run_kit import FakeConsumer, run_to_end, run_virtually
 from tradewind import GiveUp, Retry, RetryLater
 
 KEYS = st.sampled_from("abcd")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from follower_kit import Follower, publish
-from harness import ServerProcess
-from jetstream_servers import add_empty_stream, jetstream_on_both
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import tradewind.sync
+from follower_kit import Follower, publish
+from harness import ServerProcess
+from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options.source_options import parse_options
 from tradewind.spark.reads.streaming import StreamReader

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import ServerProcess
 
+from harness import ServerProcess
 from tradewind.spark.connections import lent as lent_module
 from tradewind.spark.connections.lent import KEPT_MAX, LentConnection, LentConnections
 from tradewind.spark.options.source_options import parse_options

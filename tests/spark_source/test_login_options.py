@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from certificates import Authority, write_key
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from certificates import Authority, write_key
 from tradewind.nkeys import KeyPair
 from tradewind.spark.connections.logins import (
     LOGIN_FIELDS,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from jetstream_servers import add_empty_stream, jetstream_on_both
 from pyspark.sql.types import StringType, StructField, StructType
 
 import tradewind.sync
+from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark.errors import UnknownOutcomeError
 from tradewind.spark.options.sink_options import parse_sink_options
 from tradewind.spark.writes import sink

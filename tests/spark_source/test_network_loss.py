@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from harness import RawClient
-from jetstream_servers import add_empty_stream, jetstream_on_both
 
 import tradewind.sync
+from harness import RawClient
+from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.client.core.message import Msg
 from tradewind.client.errors import JetStreamUnavailableError
 from tradewind.client.streams.ordered import OrderedMessages

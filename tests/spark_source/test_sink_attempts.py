@@ -20,13 +20,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import kill_table
 import pytest
+
+import kill_table
+import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream
 from sink_attempts import attempt
-
-import tradewind.sync
 from tradewind.spark.contract.filters import RowFilter
 from tradewind.spark.options.source_options import SourceOptions
 from tradewind.spark.providers.network import RangeTask, ReadAddress

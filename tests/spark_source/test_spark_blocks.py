@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from block_reads import Rows, read, rows_in
 from interop_kit import WAIT_SECONDS, Official, copy_store, official_truth, wait_for
 from official_streams import STREAMS
 from server_truth import running
-
 from tradewind.client.core.headers import decode_headers
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.spark.errors import OptionError

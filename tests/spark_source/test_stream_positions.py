@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from follower_kit import Follower, publish
-from jetstream_servers import jetstream_on_both
 
 import tradewind.sync
+from follower_kit import Follower, publish
+from jetstream_servers import jetstream_on_both
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options.source_options import parse_options
 from tradewind.spark.reads.reading import BatchReader

@@ -13,12 +13,12 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from follower_kit import Follower, publish
-from harness import ServerProcess
-from jetstream_servers import add_empty_stream, jetstream_on_both
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import tradewind.sync
+from follower_kit import Follower, publish
+from harness import ServerProcess
+from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.client.streams.api_requests import ApiRequests
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import parse_options

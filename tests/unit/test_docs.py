@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
 from starlette.routing import Route
-from sweeps import sweep
 from typer import Context
 
 import tradewind
+from certificates import Authority
+from sweeps import sweep
 from tradewind.api.endpoints import ENDPOINTS
 from tradewind.cli.commands import COMMANDS
 from tradewind.cli.frame.frame import SharedGroup

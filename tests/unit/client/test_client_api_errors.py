@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from sweeps import sweep
 
+from sweeps import sweep
 from tradewind.api.errors import ERROR_KINDS, ApiError, ErrorKind
 from tradewind.client import api_errors
 from tradewind.client.api_errors import (

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 import pytest
+
+import tradewind
 from chain_answers import ChainAnswers, chain_of_stream
 from chain_kit import KEY, OTHER_KEY, ReferenceChain
 from harness import ServerProcess
-
-import tradewind
 from tradewind.api.chain import ChainEntries, ChainProof
 from tradewind.chain import checkpoints, proofs
 from tradewind.chain.chain_entries import ChainError

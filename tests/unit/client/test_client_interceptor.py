@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from certificates import Authority, Certificate
 from scripted_server import Peer, Script, ScriptedServer, eventually, info_line
 
 import tradewind
+from certificates import Authority, Certificate
 from tradewind.client.core.addresses import ServerPool, parse_servers
 from tradewind.client.errors import AuthorizationError, NoServersError, TlsError
 from tradewind.client.events import Disconnected, Event, Reconnected, ReconnectFailed

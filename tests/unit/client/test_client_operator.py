@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ServerProcess
 
 import tradewind
+from harness import ServerProcess
 from tradewind.client.errors import AuthorizationError
 from tradewind.nkeys import KeyPair
 from tradewind.spark.errors import OptionError

@@ -13,11 +13,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from certificates import Authority
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tradewind
+from certificates import Authority
 from tradewind.client.core.addresses import Address, ServerPool, parse_address, parse_servers
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.credentials import login_fields

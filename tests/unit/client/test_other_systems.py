@@ -14,9 +14,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from jetstream_servers import jetstream_on_both
 
 import tradewind
+from jetstream_servers import jetstream_on_both
 
 url = jetstream_on_both()
 SOURCE = Path(tradewind.__file__).parent
