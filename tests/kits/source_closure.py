@@ -30,7 +30,8 @@ COMPILED = (".pyx", ".pxd")
 # Imports in these are found by lines; a page has programs that a test may run.
 TEXTS = (*COMPILED, ".md")
 IMPORT_LINE = re.compile(
-    r"^\s*(?:from\s+(?P<module>[.\w]+)\s+c?import\s+(?P<names>[^\n#]+)|c?import\s+(?P<plain>[^\n#]+))",
+    r"^\s*(?:from\s+(?P<module>[.\w]+)\s+c?import\s+(?P<names>[^\n#]+)"
+    r"|c?import\s+(?P<plain>[^\n#]+))",
     re.MULTILINE,
 )
 FILE_NAME = re.compile(r"(?:[\w.-]+/)*[\w-]+\.\w+")
