@@ -31,7 +31,7 @@ from written_tables import RAW_SCHEMA, read_point, spec_of, written_table
 
 pytest.importorskip("deltalake")
 CASES = some(3, 60)
-STEPS = 24
+STEPS = some(12, 24)
 
 
 class Killed(BaseException):
