@@ -18,6 +18,7 @@ from tradewind.pipelines.payloads import schemas
 from tradewind.pipelines.relations.queries import QueryResult, QueryTable
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+from tradewind.pipelines.tables import small_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,3 +200,53 @@ def test_a_process_that_has_a_spark_uses_it_and_keeps_it(
     assert capsys.readouterr().out == "s\n3\nn\n3\n"
     assert place.spark.range(5).count() == 5
     assert place.spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def plan_of(desk: Desk, name: str) -> str:
+    """How the frame that a desk keeps of a stream is read."""
+    (kept,) = [table for key, (_, table) in desk._kept.items() if key[1] == name]
+    assert isinstance(kept, QueryTable)
+    text: str = kept._frame._jdf.queryExecution().executedPlan().toString()
+    return text
+
+
+def test_a_small_stream_is_read_at_once_and_again_after_each_change(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers are the same by Spark's reader of files and by the format `jetstream`."""
+    bucket = place.connection.jetstream().kv.create("PRICES")
+    for number in range(20):
+        place.publish(b'{"id": %d}' % number, subject=f"orders.{number % 3}")
+        bucket.put(f"key{number % 4}", b'{"price": %d}' % number)
+    place.connection.jetstream().publish("orders.x", b"no json", headers={"A": "b"})
+    texts = (
+        "select seq, subject, cast(time as string), headers, data, id from ORDERS order by 1",
+        "select stream, seq from ORDERS order by seq desc",
+        "select key, price, revision, operation from PRICES order by key",
+        "select count(*) from ORDERS where id > 5 and subject = 'orders.1'",
+        "select sum(price) from PRICES p join ORDERS o on o.id = p.price",
+        "select id from ORDERS where false",
+    )
+
+    def answers(desk: Desk) -> list[Any]:
+        address = PipelineAddress(place.url)
+        return [desk.ask(SqlQuestion(text, address, rows_max=100)).rows for text in texts]
+
+    desk = Desk(place.spark.newSession())
+    found = answers(desk)
+    assert len(found[0]) == 21
+    assert found == answers(desk)
+    assert "parquet" in plan_of(desk, "ORDERS").lower()
+    monkeypatch.setattr(small_streams, "SMALL_BYTES_MAX", 10)
+    by_format = Desk(place.spark.newSession())
+    assert answers(by_format) == found
+    assert "jetstream" in plan_of(by_format, "ORDERS").lower()
+    monkeypatch.undo()
+    files = Path(str(place.spark.sparkContext._temp_dir), "tails")
+    before = set(files.iterdir())
+    place.publish(b'{"id": 100, "new": true}')
+    assert len(answers(desk)[0]) == 22
+    assert len(set(files.iterdir()) - before) == 1
+    assert len(before - set(files.iterdir())) == 1, "the file of an answer that is out of date"
+    counts = desk.ask(SqlQuestion("select count(new) from ORDERS", PipelineAddress(place.url)))
+    assert counts.rows[0][0] == 1

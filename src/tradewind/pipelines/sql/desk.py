@@ -42,6 +42,7 @@ from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, recognise
 from tradewind.pipelines.sql.wire import Ask, StatementError
 from tradewind.pipelines.sql.write_plans import check_reads, parse
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
+from tradewind.pipelines.tables.small_streams import small_frame
 from tradewind.pipelines.tables.table_queries import (
     ShownTable,
     StreamLake,
@@ -62,6 +63,8 @@ ROWS_MAX: Final = 1000
 # One server's streams need no 200 shuffle partitions.
 SPARK_SETTINGS: Final = {"spark.sql.shuffle.partitions": "4"}
 # A table that is kept costs a plan of Spark and its sample.
+# Statements that show a plan or columns.
+ABOUT_WORDS: Final = ("explain", "describe", "desc")
 TABLES_KEPT_MAX: Final = 32
 CANCEL_AGAIN_SECONDS: Final = 1.0
 CANCELS_MAX: Final = 600
@@ -97,6 +100,12 @@ class SqlQuestion:
     folder: str = ""
 
     @property
+    def has_rows(self) -> bool:
+        """Whether the answer depends on messages, not only on how they would be read."""
+        words = checked(self.text, may_write=True).split(None, 1)
+        return words[0].lower() not in ABOUT_WORDS
+
+    @property
     def is_writing(self) -> bool:
         """Whether something may be left behind when it is stopped."""
         return self.may_write and is_writing(self.text)
@@ -123,8 +132,8 @@ class Desk:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._views: set[str] = set()
-        # By address and name: the state of the stream when it was looked at.
-        self._kept: dict[tuple[PipelineAddress, str], tuple[object, ShownTable]] = {}
+        # By address, name, and whether rows are read: the state of the stream at its last look.
+        self._kept: dict[tuple[PipelineAddress, str, bool], tuple[object, ShownTable]] = {}
 
     def begin(self, group: str, text: str) -> None:
         """Make all later queries of this thread part of a group, which can be cancelled."""
@@ -299,7 +308,8 @@ class Desk:
         lake = lake_of(question, catalog, name)
         version = lake.version() if lake is not None else None
         state = (_state_of(info), version) if info is not None else None
-        key = (question.address, name)
+        has_rows = question.has_rows
+        key = (question.address, name, has_rows)
         found = None if question.store else self._kept.pop(key, None)
         if found is None or state is None or found[0] != state:
             options = where_of(question)
@@ -313,9 +323,9 @@ class Desk:
                 if ending:
                     # The frame is for this question only.
                     options["endingSeq"] = str(ending)
-                    return QueryTable(self._spark, name, options, is_bucket=is_bucket)
+                    return self._made(name, options, is_bucket=is_bucket, has_rows=has_rows)
             if pinned is None:
-                found = (state, QueryTable(self._spark, name, options, is_bucket=is_bucket))
+                found = (state, self._made(name, options, is_bucket=is_bucket, has_rows=has_rows))
         assert found is not None
         if isinstance(found[1], StreamQueryTable):
             found[1].begin()
@@ -324,6 +334,14 @@ class Desk:
         while len(self._kept) > TABLES_KEPT_MAX:
             del self._kept[next(iter(self._kept))]
         return found[1]
+
+    def _made(
+        self, name: str, options: Mapping[str, str], *, is_bucket: bool, has_rows: bool
+    ) -> QueryTable:
+        """The table of a stream or bucket; if rows are wanted of a small one, it is read now."""
+        named = {**options, "bucket" if is_bucket else "stream": name}
+        frame = small_frame(self._spark, named) if has_rows else None
+        return QueryTable(self._spark, name, options, is_bucket=is_bucket, frame=frame)
 
     def _forget_views(self, wanted: set[str]) -> None:
         """No table of an earlier question can be taken for one that is there."""

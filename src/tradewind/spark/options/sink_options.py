@@ -1,78 +1,123 @@
 """The options of writes with the format `jetstream`.
 
-Owns their names, defaults and every check that needs no server. As for reads, an unknown option is
-an error.
+Owns one row per option (`option_rows`) and every check that needs no server. As for reads, an
+unknown option is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from string import Formatter
-from typing import Final
+from typing import Any, Final
 
 from tradewind.api.names import KV_STREAM
-from tradewind.spark.connections.logins import LOGIN_FIELDS, JobLogin, spark_name, split_login
+from tradewind.spark.connections.logins import JobLogin
 from tradewind.spark.errors import OptionError
+from tradewind.spark.options.option_rows import (
+    option,
+    parse_given,
+    some_text,
+    text_list,
+    whole_number,
+    yes_or_no,
+)
 from tradewind.spark.options.source_options import (
     TIMEOUT_SECONDS,
     TIMEOUT_SECONDS_MAX,
     SourceOptions,
-    parse_list,
-    parse_one_of,
-    parse_positive,
 )
 
 MARKS_BUCKET: Final = "spark_sinks"
-_NAMES: Final = {
-    "stream": "stream",
-    "path": "stream",
-    "bucket": "bucket",
-    "servers": "servers",
-    "context": "context",
-    "subject": "subject",
-    "key": "key",
-    "idcolumn": "id_column",
-    "marksbucket": "marks_bucket",
-    "txnappid": "txn_app_id",
-    "txnversion": "txn_version",
-    "txnsamepartitions": "txn_same_partitions",
-    "timeoutseconds": "timeout_seconds",
-    "failonunknown": "fails_on_unknown",
-}
-_SPELLINGS: Final = {
-    "id_column": "idColumn",
-    "marks_bucket": "marksBucket",
-    "txn_app_id": "txnAppId",
-    "txn_version": "txnVersion",
-    "txn_same_partitions": "txnSamePartitions",
-    "timeout_seconds": "timeoutSeconds",
-    "fails_on_unknown": "failOnUnknown",
-}
 # Spark hands its own options of a streaming query over, too.
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
 # A template in pieces: a literal text, and the column after it or None.
 Template = tuple[tuple[str, str | None], ...]
 
 
+def parse_template(name: str, text: str) -> Template:
+    """The pieces of `orders.{region}.new`; OptionError if the braces do not fit."""
+    try:
+        parsed = list(Formatter().parse(text))
+    except ValueError as error:
+        raise OptionError(name, f"{text!r}: {error}; write columns as {{column}}") from None
+    pieces: list[tuple[str, str | None]] = []
+    for literal, column, format_spec, conversion in parsed:
+        if column == "" or format_spec or conversion:
+            raise OptionError(name, f"{text!r}: a pair of braces holds the name of a column only")
+        pieces.append((literal, column))
+    if not pieces:
+        raise OptionError(name, "it is empty")
+    return tuple(pieces)
+
+
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """All options; an empty text means that nothing was said."""
 
-    stream: str = ""
-    bucket: str = ""
-    servers: tuple[str, ...] = field(default=(), repr=False)
+    stream: str = option(
+        "stream",
+        some_text,
+        "",
+        "the stream to write to, which must exist; also the argument of `save` and `start`",
+        also=("path",),
+    )
+    bucket: str = option("bucket", some_text, "", "the bucket to write to, which must exist")
+    servers: tuple[str, ...] = option(
+        "servers", text_list, (), "as for reads, and so are [logins](#logins)", is_shown=False
+    )
     login: JobLogin = field(default_factory=JobLogin)
-    context: str = ""
-    subject: Template = ()
-    key: Template = ()
-    id_column: str = ""
-    marks_bucket: str = MARKS_BUCKET
-    txn_app_id: str = ""
-    txn_version: int | None = None
-    txn_same_partitions: bool = False
-    timeout_seconds: int = TIMEOUT_SECONDS
-    fails_on_unknown: bool = True
+    context: str = option("context", some_text, "", "as for reads")
+    subject: Template = option(  # noqa: RUF009 - as dataclasses.field
+        "subject",
+        parse_template,
+        (),
+        "the subject of each row, or a template such as `orders.{region}`",
+    )
+    key: Template = option(  # noqa: RUF009 - as dataclasses.field
+        "key", parse_template, (), "the same for the keys of a bucket"
+    )
+    id_column: str = option(
+        "idColumn",
+        some_text,
+        "",
+        "a column with the message ID of each row, instead of the IDs"
+        " [below](#exactly-once-writes)",
+    )
+    txn_app_id: str = option(
+        "txnAppId",
+        some_text,
+        "",
+        "write a batch once: completed and older versions are skipped. For `foreachBatch`",
+    )
+    txn_version: int | None = option(
+        "txnVersion",
+        whole_number((1 << 62) - 1, least=0),
+        None,
+        "the number of the batch, with `txnAppId`",
+    )
+    txn_same_partitions: bool = option(
+        "txnSamePartitions",
+        yes_or_no,
+        False,
+        "`true`: a repeated `txnVersion` has the same rows in the same partitions, as in a"
+        " streaming query, so equal rows are never confused; default `false`",
+    )
+    timeout_seconds: int = option(
+        "timeoutSeconds",
+        whole_number(TIMEOUT_SECONDS_MAX),
+        TIMEOUT_SECONDS,
+        f"how long to wait for a server that is away; default {TIMEOUT_SECONDS}",
+    )
+    marks_bucket: str = option(
+        "marksBucket", some_text, MARKS_BUCKET, f"bucket for marks; default `{MARKS_BUCKET}`"
+    )
+    fails_on_unknown: bool = option(
+        "failOnUnknown",
+        yes_or_no,
+        True,
+        "`true` (default): fail if it is unknown which rows are stored; `false`: log a warning",
+    )
 
     @property
     def target(self) -> str:
@@ -98,57 +143,10 @@ class SinkOptions:
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of one write; OptionError names the one that is wrong."""
-    login, others = split_login(given)
-    found: dict[str, object] = {"login": login}
-    for name, text in others.items():
-        if name.lower() in _OF_SPARK:
-            continue
-        target = _NAMES.get(name.lower())
-        if target is None:
-            names = [one.name for one in fields(SinkOptions) if one.name != "login"]
-            known = ", ".join([*map(_spelling, names), *map(spark_name, LOGIN_FIELDS)])
-            raise OptionError(name, f"unknown option for writes; valid options: {known}")
-        found[target] = _parse(target, str(text).strip())
-    options = SinkOptions(**found)  # type: ignore[arg-type]
+    found: dict[str, Any] = parse_given(SinkOptions, given, _OF_SPARK, " for writes")
+    options = SinkOptions(**found)
     _check_together(options)
     return options
-
-
-def _spelling(name: str) -> str:
-    return _SPELLINGS.get(name, name)
-
-
-def _parse(target: str, text: str) -> object:
-    name = _spelling(target)
-    if target == "servers":
-        return parse_list(name, text)
-    if target in ("subject", "key"):
-        return parse_template(name, text)
-    if target == "timeout_seconds":
-        return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
-    if target == "txn_version":
-        return 0 if text == "0" else parse_positive(name, text, (1 << 62) - 1)
-    if target in ("fails_on_unknown", "txn_same_partitions"):
-        return parse_one_of(name, text, ("true", "false")) == "true"
-    if not text:
-        raise OptionError(name, "it is empty")
-    return text
-
-
-def parse_template(name: str, text: str) -> Template:
-    """The pieces of `orders.{region}.new`; OptionError if the braces do not fit."""
-    try:
-        parsed = list(Formatter().parse(text))
-    except ValueError as error:
-        raise OptionError(name, f"{text!r}: {error}; write columns as {{column}}") from None
-    pieces: list[tuple[str, str | None]] = []
-    for literal, column, format_spec, conversion in parsed:
-        if column == "" or format_spec or conversion:
-            raise OptionError(name, f"{text!r}: a pair of braces holds the name of a column only")
-        pieces.append((literal, column))
-    if not pieces:
-        raise OptionError(name, "it is empty")
-    return tuple(pieces)
 
 
 def _check_together(options: SinkOptions) -> None:

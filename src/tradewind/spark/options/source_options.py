@@ -1,8 +1,8 @@
 """The options of the format `jetstream`.
 
-Owns their names, defaults and every check that needs no stream. Spark passes all options as text,
-with case-insensitive names. An unknown option is an error, so that a typing error is never a silent
-default.
+Owns one row per option (`option_rows`) and every check that needs no stream. Spark passes all
+options as text, with case-insensitive names. An unknown option is an error, so that a typing error
+is never a silent default.
 """
 
 from __future__ import annotations
@@ -17,13 +17,21 @@ from tradewind.api.times import parse_time
 from tradewind.durations import MINUTE_NS, parse_duration_ns
 from tradewind.spark.columnar.columns import BUCKET, MESSAGES, OBJECTS, Column, column_of
 from tradewind.spark.connections.logins import (
-    LOGIN_FIELDS,
     JobLogin,
     is_reference,
-    spark_name,
-    split_login,
 )
 from tradewind.spark.errors import OptionError
+from tradewind.spark.options.option_rows import (
+    Parser,
+    any_text,
+    one_of,
+    option,
+    parse_given,
+    rows_of,
+    text_list,
+    whole_number,
+    yes_or_no,
+)
 from tradewind.spark.options.positions import (
     SEQUENCE_MAX,
     Position,
@@ -44,262 +52,29 @@ TIMEOUT_SECONDS_MAX: Final = 3600
 USERS: Final = ("spark", "pipeline", "sql", "job", "frames")
 # How long a batch waits for its minimum of messages.
 TRIGGER_DELAY_NS: Final = 15 * MINUTE_NS
-_NAMES: Final = {
-    "stream": "stream",
-    "path": "stream",
-    "storedir": "store_dir",
-    "encryptionkey": "encryption_key",
-    "previousencryptionkey": "previous_encryption_key",
-    "archive": "archive",
-    "bucket": "bucket",
-    "history": "history",
-    "objectstore": "object_store",
-    "account": "account",
-    "servers": "servers",
-    "context": "context",
-    "readmode": "read_mode",
-    "columns": "columns",
-    "filtersubjects": "filter_subjects",
-    "startingoffsets": "starting",
-    "endingoffsets": "ending",
-    "startingseq": "starting_seq",
-    "startingtime": "starting_time_ns",
-    "endingseq": "ending_seq",
-    "endingtime": "ending_time_ns",
-    "maxmsgspertrigger": "msgs_per_trigger_max",
-    "maxbytespertrigger": "bytes_per_trigger_max",
-    "minmsgspertrigger": "msgs_per_trigger_min",
-    "maxtriggerdelay": "trigger_delay_ns",
-    "minpartitions": "partitions_min",
-    "failondataloss": "fails_on_data_loss",
-    "pushdown": "pushdown",
-    "tiers": "tiers",
-    "timeoutseconds": "timeout_seconds",
-    "ackconsumer": "ack_consumer",
-    "usedby": "used_by",
-}
-# Names of the source for Kafka for the same, for messages: there is one name for a thing here.
-_KAFKA_NAMES: Final = {
-    "assign": "stream",
-    "endingoffsetsbytimestamp": "endingOffsets",
-    "endingtimestamp": "endingTime",
-    "kafka.bootstrap.servers": "servers",
-    "maxoffsetspertrigger": "maxMsgsPerTrigger",
-    "minoffsetspertrigger": "minMsgsPerTrigger",
-    "startingoffsetsbytimestamp": "startingOffsets",
-    "startingtimestamp": "startingTime",
-    "subscribe": "stream",
-    "subscribepattern": "stream",
-}
-_NO_OPTIONS: Final = ("login", "is_followed", "is_sample")
-# As users write them, for messages.
-_SPELLINGS: Final = {
-    "store_dir": "storeDir",
-    "encryption_key": "encryptionKey",
-    "previous_encryption_key": "previousEncryptionKey",
-    "read_mode": "readMode",
-    "object_store": "objectStore",
-    "filter_subjects": "filterSubjects",
-    "starting": "startingOffsets",
-    "ending": "endingOffsets",
-    "starting_seq": "startingSeq",
-    "starting_time_ns": "startingTime",
-    "ending_seq": "endingSeq",
-    "ending_time_ns": "endingTime",
-    "msgs_per_trigger_max": "maxMsgsPerTrigger",
-    "bytes_per_trigger_max": "maxBytesPerTrigger",
-    "msgs_per_trigger_min": "minMsgsPerTrigger",
-    "trigger_delay_ns": "maxTriggerDelay",
-    "partitions_min": "minPartitions",
-    "fails_on_data_loss": "failOnDataLoss",
-    "timeout_seconds": "timeoutSeconds",
-    "ack_consumer": "ackConsumer",
-    "used_by": "usedBy",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """All options; None and 0 mean that nothing was said."""
-
-    stream: tuple[str, ...] = ()
-    store_dir: str = ""
-    # References, which stay so in plans: `env:NAME` or `file:PATH`.
-    encryption_key: str = ""
-    previous_encryption_key: str = ""
-    archive: str = ""
-    bucket: str = ""
-    history: bool = False
-    object_store: str = ""
-    account: str = "$G"
-    servers: tuple[str, ...] = field(default=(), repr=False)
-    login: JobLogin = field(default_factory=JobLogin)
-    context: str = ""
-    read_mode: str = "auto"
-    columns: tuple[str, ...] = ()
-    filter_subjects: tuple[str, ...] = ()
-    starting: Positions | None = None
-    ending: Positions | None = None
-    starting_seq: int = 0
-    starting_time_ns: int | None = None
-    ending_seq: int = 0
-    ending_time_ns: int | None = None
-    msgs_per_trigger_max: int = 0
-    bytes_per_trigger_max: int = 0
-    msgs_per_trigger_min: int = 0
-    trigger_delay_ns: int = TRIGGER_DELAY_NS
-    partitions_min: int = 0
-    fails_on_data_loss: bool | None = None
-    pushdown: bool = False
-    # The streams whose messages are read too that only their table has: those in two tiers
-    # (`true`), any whose table has payloads (`any`), or none.
-    tiers: str = "true"
-    timeout_seconds: int = TIMEOUT_SECONDS
-    ack_consumer: str = ""
-    used_by: str = "spark"
-    # Not options: whether a streaming query reads, and whether some of the messages will do.
-    is_followed: bool = False
-    is_sample: bool = False
-
-    def is_said(self, name: str) -> bool:
-        """Whether a field is another one than without its option."""
-        default = next(one.default for one in fields(self) if one.name == name)
-        return bool(getattr(self, name) != default)
-
-    def start_of(self, stream: str) -> Position:
-        """Where the read of a stream begins."""
-        if self.starting is not None:
-            return self.starting.of(stream)
-        return Position("earliest", self.starting_seq, self.starting_time_ns)
-
-    def end_of(self, stream: str) -> Position:
-        """Where the read of a stream ends, if it is a batch."""
-        if self.ending is not None:
-            return self.ending.of(stream)
-        return Position("latest", self.ending_seq, self.ending_time_ns)
-
-    @property
-    def is_table(self) -> bool:
-        """Whether the rows are not messages."""
-        return bool(self.bucket or self.object_store)
-
-    @property
-    def table_columns(self) -> Mapping[str, Column[Any]]:
-        """All columns of what is read: messages, a bucket or an object store."""
-        if self.bucket:
-            return BUCKET
-        return OBJECTS if self.object_store else MESSAGES
+def _subjects(name: str, text: str) -> tuple[str, ...]:
+    """Subjects or patterns that are separated by commas."""
+    subjects = text_list(name, text)
+    for subject in subjects:
+        if not is_valid_subject(subject):
+            raise OptionError(name, f"{subject!r} is not a subject")
+    return subjects
 
 
-def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options of one read; OptionError names the one that is wrong."""
-    login, others = split_login(given)
-    found: dict[str, object] = {"login": login}
-    for name, text in others.items():
-        target = _NAMES.get(name.lower())
-        if target is None:
-            if same := _KAFKA_NAMES.get(name.lower()):
-                raise OptionError(name, f"unknown option; use {same}")
-            known = ", ".join([*map(spelling, _field_names()), *map(spark_name, LOGIN_FIELDS)])
-            raise OptionError(name, f"unknown option; valid options: {known}")
-        found[target] = _parse(target, str(text).strip())
-    options = _with_stream(SourceOptions(**found))  # type: ignore[arg-type]
-    for column in options.columns:
-        column_of(options.table_columns, column)
-        if options.columns.count(column) > 1:
-            raise OptionError("columns", f"{column!r} is named twice")
-    _check_together(options)
-    return options
-
-
-def _with_stream(options: SourceOptions) -> SourceOptions:
-    """A bucket or an object store is a stream whose name follows from its own."""
-    named = [name for name in ("stream", "bucket", "object_store") if getattr(options, name)]
-    if len(named) > 1:
-        raise OptionError(spelling(named[1]), f"use {spelling(named[0])} or this, not both")
-    if options.history and not options.bucket:
-        raise OptionError("history", "only a bucket has one")
-    if options.bucket:
-        return replace(options, stream=(f"{KV_STREAM}{options.bucket}",))
-    if options.object_store:
-        return replace(options, stream=(f"{OBJECT_STREAM}{options.object_store}",))
-    return options
-
-
-def spelling(field: str) -> str:
-    """The name of an option as users write it."""
-    return _SPELLINGS.get(field, field)
-
-
-def _field_names() -> list[str]:
-    return [one.name for one in fields(SourceOptions) if one.name not in _NO_OPTIONS]
-
-
-def _parse(field: str, text: str) -> object:
-    name = spelling(field)
-    if field in ("stream", "servers", "columns"):
-        return parse_list(name, text)
-    if field == "filter_subjects":
-        subjects = parse_list(name, text)
-        for subject in subjects:
-            if not is_valid_subject(subject):
-                raise OptionError(name, f"{subject!r} is not a subject")
-        return subjects
-    if field in ("encryption_key", "previous_encryption_key"):
-        if not is_reference(text):
-            raise OptionError(name, "plans show it, so it must be env:NAME or file:PATH")
-        return text
-    if field == "read_mode":
-        return parse_one_of(name, text, READ_MODES)
-    if field == "used_by":
-        return parse_one_of(name, text, USERS)
-    if field == "starting":
-        return parse_positions(name, text, "earliest", parse_moment_ns)
-    if field == "ending":
-        return parse_positions(name, text, "latest", parse_moment_ns)
-    if field == "tiers":
-        return parse_one_of(name, text, TIERS)
-    if field in ("fails_on_data_loss", "history", "pushdown"):
-        return parse_one_of(name, text, ("true", "false")) == "true"
-    if field in ("starting_time_ns", "ending_time_ns"):
-        return parse_moment_ns(name, text)
-    if field in ("starting_seq", "ending_seq") or field.startswith(("msgs_per", "bytes_per")):
-        return parse_positive(name, text, SEQUENCE_MAX)
-    if field == "trigger_delay_ns":
-        return parse_delay_ns(name, text)
-    if field == "timeout_seconds":
-        return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
-    if field == "ack_consumer":
-        if not is_valid_name(text):
-            raise OptionError(name, f"{text!r} is not a name of a consumer")
-        return text
-    if field == "partitions_min":
-        return parse_positive(name, text, PARTITIONS_MAX)
+def _reference(name: str, text: str) -> str:
+    """A reference to a secret, which stays one in plans."""
+    if not is_reference(text):
+        raise OptionError(name, "plans show it, so it must be env:NAME or file:PATH")
     return text
 
 
-def parse_list(name: str, text: str) -> tuple[str, ...]:
-    """Names that are separated by commas."""
-    parts = tuple(part.strip() for part in text.split(","))
-    if not all(parts):
-        # An address may hold a password.
-        shown = "it" if name == "servers" else repr(text)
-        raise OptionError(name, f"{shown} has an empty part; separate names by commas")
-    return parts
-
-
-def parse_one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    """One of some words, in any case."""
-    if text.lower() not in allowed:
-        raise OptionError(name, f"{text!r} is not one of {', '.join(allowed)}")
-    return text.lower()
-
-
-def parse_positive(name: str, text: str, largest: int) -> int:
-    """A whole number from 1 on."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= largest):
-        raise OptionError(name, f"{text!r} is not a whole number from 1 to {largest}")
-    return int(text)
+def _consumer(name: str, text: str) -> str:
+    """The name of a consumer."""
+    if not is_valid_name(text):
+        raise OptionError(name, f"{text!r} is not a name of a consumer")
+    return text
 
 
 def parse_delay_ns(name: str, text: str) -> int:
@@ -338,6 +113,244 @@ def moment_ns(moment: datetime) -> int:
     """Nanoseconds since 1970, exactly."""
     elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return ((elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds) * 1000
+
+
+def _positions(others: str) -> Parser:
+    """Positions of streams, with one for those that are not named."""
+    return lambda name, text: parse_positions(name, text, others, parse_moment_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All options; None and 0 mean that nothing was said."""
+
+    stream: tuple[str, ...] = option(
+        "stream",
+        text_list,
+        (),
+        "a name, several names separated by commas, or a pattern such as `ORDERS_*`; also the"
+        " argument of `load`",
+        also=("path",),
+        instead_of=("assign", "subscribe", "subscribepattern"),
+    )
+    servers: tuple[str, ...] = option(
+        "servers",
+        text_list,
+        (),
+        "addresses, as for [the client](../reference/CLIENT.md)",
+        instead_of=("kafka.bootstrap.servers",),
+        is_shown=False,
+    )
+    context: str = option(
+        "context", any_text, "", "a context, as for [the client](../reference/CLIENT.md)"
+    )
+    login: JobLogin = field(default_factory=JobLogin)
+    store_dir: str = option(
+        "storeDir",
+        any_text,
+        "",
+        "the store folder of the server. With `servers` too, files are read, and a running"
+        " nats-server is asked [what they do not say](#known-gaps)",
+    )
+    account: str = option("account", any_text, "$G", "with `storeDir`: the account, default `$G`")
+    # References, which stay so in plans: `env:NAME` or `file:PATH`.
+    encryption_key: str = option(
+        "encryptionKey",
+        _reference,
+        "",
+        "with `storeDir`: `env:NAME` or `file:PATH` of the key of"
+        " [encrypted streams](ENCRYPTION.md); a key itself is refused",
+    )
+    previous_encryption_key: str = option(
+        "previousEncryptionKey", _reference, "", "the same for the key before"
+    )
+    archive: str = option("archive", any_text, "", "a backup")
+    read_mode: str = option(
+        "readMode", one_of(*READ_MODES), "auto", "[how to read](#read-modes); default `auto`"
+    )
+    columns: tuple[str, ...] = option(
+        "columns",
+        text_list,
+        (),
+        "read only these columns, which is faster; `schema` of the reader does the same",
+    )
+    filter_subjects: tuple[str, ...] = option(
+        "filterSubjects", _subjects, (), "subjects or patterns, separated by commas"
+    )
+    starting: Positions | None = option(  # noqa: RUF009 - as dataclasses.field
+        "startingOffsets",
+        _positions("earliest"),
+        None,
+        "`earliest` (default), `latest` (streaming queries only), or JSON with a position per"
+        " stream, see below",
+        instead_of=("startingoffsetsbytimestamp",),
+    )
+    ending: Positions | None = option(  # noqa: RUF009 - as dataclasses.field
+        "endingOffsets",
+        _positions("latest"),
+        None,
+        "where a batch ends: `latest` (default) or JSON",
+        instead_of=("endingoffsetsbytimestamp",),
+    )
+    starting_seq: int = option(
+        "startingSeq", whole_number(SEQUENCE_MAX), 0, "the sequence to start at in all streams"
+    )
+    starting_time_ns: int | None = option(
+        "startingTime",
+        parse_moment_ns,
+        None,
+        "the time to start at in all streams, written `2026-11-16T08:00:00Z`",
+        instead_of=("startingtimestamp",),
+    )
+    ending_seq: int = option(
+        "endingSeq", whole_number(SEQUENCE_MAX), 0, "the last sequence of a batch in all streams"
+    )
+    ending_time_ns: int | None = option(
+        "endingTime",
+        parse_moment_ns,
+        None,
+        "the time at which a batch ends in all streams",
+        instead_of=("endingtimestamp",),
+    )
+    msgs_per_trigger_max: int = option(
+        "maxMsgsPerTrigger",
+        whole_number(SEQUENCE_MAX),
+        0,
+        "maximum number of messages of a micro-batch",
+        instead_of=("maxoffsetspertrigger",),
+    )
+    bytes_per_trigger_max: int = option(
+        "maxBytesPerTrigger",
+        whole_number(SEQUENCE_MAX),
+        0,
+        "maximum size of a micro-batch; always at least one message",
+    )
+    msgs_per_trigger_min: int = option(
+        "minMsgsPerTrigger",
+        whole_number(SEQUENCE_MAX),
+        0,
+        "delay a micro-batch until there are this many messages",
+        instead_of=("minoffsetspertrigger",),
+    )
+    trigger_delay_ns: int = option(
+        "maxTriggerDelay",
+        parse_delay_ns,
+        TRIGGER_DELAY_NS,
+        "how long `minMsgsPerTrigger` may delay it; default `15m`",
+    )
+    partitions_min: int = option(
+        "minPartitions",
+        whole_number(PARTITIONS_MAX),
+        0,
+        "minimum number of tasks; default one per 128 MiB, and at least the number of cores",
+    )
+    fails_on_data_loss: bool | None = option(
+        "failOnDataLoss",
+        yes_or_no,
+        None,
+        "what to do about [data loss](#data-loss). `true`: fail and report the lost range; `false`:"
+        " log a warning. Not set: `true`, except for the head of a stream in a batch",
+    )
+    pushdown: bool = option(
+        "pushdown", yes_or_no, False, "`true`: evaluate conditions while decoding, see below"
+    )
+    tiers: str = option(
+        "tiers",
+        one_of(*TIERS),
+        "true",
+        "`true` (default): a batch also reads what only the [table](TABLES.md#reading) of a stream"
+        " with `tiers` has; `any`: of any stream whose table keeps payloads; `false`: only what the"
+        " stream has",
+    )
+    timeout_seconds: int = option(
+        "timeoutSeconds",
+        whole_number(TIMEOUT_SECONDS_MAX),
+        TIMEOUT_SECONDS,
+        f"how long to wait for a server that is away; default {TIMEOUT_SECONDS}",
+    )
+    ack_consumer: str = option(
+        "ackConsumer",
+        _consumer,
+        "",
+        "a durable consumer that tracks what the query has committed, see [below](#acknowledging)",
+    )
+    bucket: str = option("bucket", any_text, "", "a key-value [bucket](#buckets-and-objects)")
+    history: bool = option(
+        "history", yes_or_no, False, "`true`: all changes of the bucket that it still has"
+    )
+    object_store: str = option(
+        "objectStore", any_text, "", "an [object store](#buckets-and-objects) as a table"
+    )
+    used_by: str = option(
+        "usedBy",
+        one_of(*USERS),
+        "spark",
+        "`spark` (default), `pipeline`, `sql` or `job`: set by the commands of Tradewind, so that"
+        " their errors only suggest what they offer",
+    )
+    # Not options: whether a streaming query reads, and whether some of the messages will do.
+    is_followed: bool = False
+    is_sample: bool = False
+
+    def is_said(self, name: str) -> bool:
+        """Whether a field is another one than without its option."""
+        default = next(one.default for one in fields(self) if one.name == name)
+        return bool(getattr(self, name) != default)
+
+    def start_of(self, stream: str) -> Position:
+        """Where the read of a stream begins."""
+        if self.starting is not None:
+            return self.starting.of(stream)
+        return Position("earliest", self.starting_seq, self.starting_time_ns)
+
+    def end_of(self, stream: str) -> Position:
+        """Where the read of a stream ends, if it is a batch."""
+        if self.ending is not None:
+            return self.ending.of(stream)
+        return Position("latest", self.ending_seq, self.ending_time_ns)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the rows are not messages."""
+        return bool(self.bucket or self.object_store)
+
+    @property
+    def table_columns(self) -> Mapping[str, Column[Any]]:
+        """All columns of what is read: messages, a bucket or an object store."""
+        if self.bucket:
+            return BUCKET
+        return OBJECTS if self.object_store else MESSAGES
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of one read; OptionError names the one that is wrong."""
+    found: dict[str, Any] = parse_given(SourceOptions, given)
+    options = _with_stream(SourceOptions(**found))
+    for column in options.columns:
+        column_of(options.table_columns, column)
+        if options.columns.count(column) > 1:
+            raise OptionError("columns", f"{column!r} is named twice")
+    _check_together(options)
+    return options
+
+
+def _with_stream(options: SourceOptions) -> SourceOptions:
+    """A bucket or an object store is a stream whose name follows from its own."""
+    named = [name for name in ("stream", "bucket", "object_store") if getattr(options, name)]
+    if len(named) > 1:
+        raise OptionError(spelling(named[1]), f"use {spelling(named[0])} or this, not both")
+    if options.history and not options.bucket:
+        raise OptionError("history", "only a bucket has one")
+    if options.bucket:
+        return replace(options, stream=(f"{KV_STREAM}{options.bucket}",))
+    if options.object_store:
+        return replace(options, stream=(f"{OBJECT_STREAM}{options.object_store}",))
+    return options
+
+
+def spelling(name: str) -> str:
+    """The name of an option as users write it, of its field."""
+    return rows_of(SourceOptions)[name].name
 
 
 def _check_together(options: SourceOptions) -> None:
