@@ -110,6 +110,7 @@ class Demand:
     def remove(self, consumer: Taker) -> None:
         """Remove a consumer."""
         self._waiting.pop(consumer, None)
+        consumer.is_waiting = False
         for pattern in self._lanes.pop(consumer, ()):
             lane = self._by_filter[pattern]
             lane.remove(consumer)
@@ -122,6 +123,7 @@ class Demand:
         waits = consumer.has_demand
         if waits == (consumer in self._waiting) or consumer not in self._lanes:
             return
+        consumer.is_waiting = waits
         lanes = [self._by_filter[pattern] for pattern in self._lanes[consumer]]
         for waiting in (self._waiting, *(lane.waiting for lane in lanes)):
             if waits:

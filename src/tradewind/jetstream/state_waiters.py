@@ -88,7 +88,7 @@ class StateWaiters:
             return
         entry, name = hosted.files_entry, consumer.name
         assert entry is not None
-        ticket = files.states.mark(name, consumer, is_urgent=True)
+        ticket = files.states.mark(name, consumer.source, is_urgent=True)
         if entry.has_failed:
             told(StoreError(f"the state of consumer {name!r} cannot be written"))
             return
