@@ -50,7 +50,6 @@ from tradewind.consumer.queued_advisories import QueuedAdvisories
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.taker import Taker
 from tradewind.durations import DURATION_NS_MAX, later
-from tradewind.errors import StoreError
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.table.message_store import MessageStore
 
