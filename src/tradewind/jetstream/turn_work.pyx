@@ -7,6 +7,7 @@ of what the server does. Rare cases are left to the engine.
 
 from libc.stdint cimport int64_t
 from tradewind.broker.turn cimport Turn
+from tradewind.clock_reading cimport reading
 from tradewind.consumer.delivery cimport Delivery
 from tradewind.consumer.taker cimport Taker
 from tradewind.jetstream.usage cimport UsageShare
@@ -51,8 +52,8 @@ cdef class TurnWork:
 
     def set_time(self):
         """Set the time of everything that happens from now on."""
-        self._turn.now_ns = self._wall_ns()
-        self._turn.monotonic_ns = self._monotonic_ns()
+        self._turn.now_ns = reading(self._wall_ns)
+        self._turn.monotonic_ns = reading(self._monotonic_ns)
 
     def end_turn(self):
         """Write, acknowledge and send, after the input of clients was handled.
@@ -159,7 +160,7 @@ cdef class TurnWork:
             except Exception as error:
                 self._owner.consumer_failed(hosted, participant, error)
         if self._replaying is not None and not answers_first:
-            self._sent_ns = self._monotonic_ns()
+            self._sent_ns = reading(self._monotonic_ns)
         return 0
 
     cdef int _wait_for_next(self, participant) except -1:
