@@ -71,7 +71,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     `advise(kind, fields)` publishes an advisory or metric, if it has a subscriber. `save(consumer)`
     is called when the state is to be written, `inactive(consumer)` when the inactivity threshold
     has passed. `on_done` is None for a stream that keeps messages by limits only.
-    `keep_acks(consumer)` has `answer_acks` called when the acknowledgements so far are stored;
+    `keep_acks(consumer)` has the answers sent when the acknowledgements so far are stored;
     without it they are answered at once. `chance` gives numbers from 0 to below 1, for randomised
     delays. `long_subjects`: subjects of acknowledgements and flow control name domain and account,
     too.
@@ -168,7 +168,7 @@ class ServerConsumer(Taker):
             self.keep_acks = partial(context.keep_acks, self)
         self.delivery.is_preview = bool(preview_of(config.metadata))
         self.delivery.on_done = context.on_done
-        self.delivery.keeps_acks = context.keep_acks is not None
+        self.delivery.replies.keeps_acks = context.keep_acks is not None
         if state is not None:
             self._restore(state)
         self._apply(config)
@@ -262,6 +262,11 @@ class ServerConsumer(Taker):
     def take_requests(self) -> None:
         """Take the requests that the delivery has left: others than plain ones."""
         self.intake.take_all()
+
+    def sweep_requests(self) -> None:
+        """End the waiting requests that are finished, or whose receivers are gone."""
+        if self.pulls is not None:
+            self.pulls.sweep_all()
 
     def delivered(self) -> None:
         """Handle what is rare in a turn: messages not sent again, and advisories."""

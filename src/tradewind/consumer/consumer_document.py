@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def consumer_document(consumer: ServerConsumer) -> ConsumerInfo:
     """The consumer's configuration and state at the time of the turn."""
     config, delivery, acks = consumer.config, consumer.delivery, consumer.acks
-    if consumer.pulls is not None:
-        consumer.pulls.sweep_all()
+    consumer.sweep_requests()
     left_ns = consumer.pause_left_ns
     return ConsumerInfo(
         stream_name=consumer.stream_name,

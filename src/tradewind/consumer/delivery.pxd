@@ -5,6 +5,7 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.broker.turn cimport Turn
+from tradewind.consumer.ack_replies cimport AckReplies
 from tradewind.consumer.cursor cimport Cursor
 from tradewind.consumer.pending cimport AckState
 from tradewind.consumer.pace cimport Pace
@@ -51,12 +52,7 @@ cdef class Delivery(TakerPart):
     cdef uint32_t prefix_size
     cdef Buffer body                        # of a message whose header is changed on the way
     cdef KeptRecord kept                    # the message that is being sent
-    # Reply subjects of acks: those that may be answered, then those whose ack is not kept yet.
-    cdef Buffer outgoing
-    cdef size_t unkept_bytes                # at the end of `outgoing`
-    cdef readonly uint64_t answers_end      # total bytes ever appended to it
-    cdef bint asks_to_keep                  # the owner's `keep_acks` is going to be called
-    cdef public bint keeps_acks             # an ack is answered once it is kept
+    cdef readonly AckReplies replies        # to acknowledgements
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
     cdef public bint is_preview             # its ack subjects are those of the previews
@@ -108,8 +104,6 @@ cdef class Delivery(TakerPart):
     cdef bint _receiver_is_full(self) noexcept
     cdef int _commit(self, Record* record, size_t size) except -1
     cdef int _flow(self, size_t size) except -1
-    cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1
-    cdef int _send_outgoing(self) except -1
     cdef int _ack(self, Message* message) except -1
     cpdef bint acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
                            bint measures=*) except -1

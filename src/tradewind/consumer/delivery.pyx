@@ -20,15 +20,16 @@ from libc.string cimport memcmp, memcpy
 from tradewind.broker.state cimport SessionState
 from tradewind.broker.trace_header cimport has_sampled_parent
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
+from tradewind.consumer.ack_replies cimport AckReplies
 from tradewind.consumer.pace cimport note_paced, pace_due, set_pace_rate
 from tradewind.consumer.pulls cimport (
     PullRequest, heartbeat_header, publish_header, read_plain_pull)
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
 from tradewind.route.sublist cimport Match
-from tradewind.saturated cimport distance, later
+from tradewind.saturated cimport later
 from tradewind.containers.buffer cimport (
-    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
+    buffer_append, buffer_clear, buffer_free, buffer_init)
 
 from typing import Protocol
 
@@ -47,8 +48,6 @@ cdef enum:
     DISK_PAUSE_NS = 1000000000
     # A changed state is saved at most this often.
     SAVE_INTERVAL_NS = 100000000
-    # Answers that wait for the disk; further ones are omitted, as if they had been lost.
-    UNKEPT_BYTES_MAX = 8388608
 
 WAITS = {
     WAIT_NOTHING: "nothing", WAIT_MESSAGES: "messages", WAIT_SYNC: "sync", WAIT_DEMAND: "demand",
@@ -103,7 +102,6 @@ cdef class Delivery(TakerPart):
         self.tokens, self.requests, self.advisories = [], [], []
         self.flow_subject = b""
         buffer_init(&self.body)
-        buffer_init(&self.outgoing)
         self.kept = KeptRecord()
 
     def __init__(self, Taker owner not None, Router router not None, Account account not None,
@@ -121,6 +119,7 @@ cdef class Delivery(TakerPart):
             pulls.serve(owner, router, account, cursor, acks)
         self.deliver_subject = deliver_subject
         self.deliver_group = deliver_group
+        self.replies = AckReplies(owner, router, account)
         self.follower = Follower(cursor, acks, self.turn, owner)
         self.active_ns = self.turn.monotonic_ns
         self.prefix_size = <uint32_t>len(ack_prefix)
@@ -132,7 +131,6 @@ cdef class Delivery(TakerPart):
     def __dealloc__(self):
         free(self.reply)
         buffer_free(&self.body)
-        buffer_free(&self.outgoing)
 
     # -------------------------------------------------------------- set up and close
 
@@ -155,7 +153,7 @@ cdef class Delivery(TakerPart):
         self.unwatch_binding()
         if self.follower in removals.followers:
             removals.followers.remove(self.follower)
-        self.closed = True
+        self.closed = self.replies.is_closed = True
 
     def set_flow_control(self, bint acknowledges):
         """Make the receiver keep up. `acknowledges`: its answers are the only acknowledgements."""
@@ -255,7 +253,7 @@ cdef class Delivery(TakerPart):
         cdef uint32_t count = 0
         cdef int64_t due_ns
         self.visible_seq = visible_seq
-        self._send_outgoing()
+        self.replies.send()
         if self.closed:
             return False
         if self.wait == WAIT_DISK and self.turn.monotonic_ns < self.pace_due_ns \
@@ -540,7 +538,7 @@ cdef class Delivery(TakerPart):
                 parsed.seq, parsed.consumer_seq, parsed.deliveries, payload[:size],
                 message.reply[:message.reply_size], message.body[:message.header_size])
         if answer and message.reply_size:
-            self._reply_later(message.reply, message.reply_size, False)
+            self.replies.add(message.reply, message.reply_size, False)
         return 1
 
     def late_ack(self, bytes subject not None, bytes reply not None, bytes header not None,
@@ -556,7 +554,7 @@ cdef class Delivery(TakerPart):
                 answer = self.owner.other_ack(
                     parsed.seq, parsed.consumer_seq, parsed.deliveries, payload, reply, header)
             if answer and reply:
-                self._reply_later(reply, <uint32_t>len(reply), True)
+                self.replies.add(reply, <uint32_t>len(reply), True)
 
     cpdef bint acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
                            bint measures=True) except -1:
@@ -640,59 +638,6 @@ cdef class Delivery(TakerPart):
         """Refuse a pull request."""
         cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
         publish_header(self.router, self.account, reply, <uint32_t>len(reply), NULL, 0, header)
-
-    cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1:
-        """Answer an ack when the turn ends, or once the ack is stored. `is_late`: the turn is
-        ending.
-        """
-        if self.keeps_acks and self.unkept_bytes > UNKEPT_BYTES_MAX:
-            return 0
-        if buffer_reserve(&self.outgoing, size + 4) != 0:
-            raise MemoryError
-        buffer_append(&self.outgoing, <const char*>&size, 4)
-        buffer_append(&self.outgoing, reply, size)
-        self.answers_end += size + 4
-        if not self.keeps_acks:
-            self.turn.wake(self.owner)
-            return 0
-        self.unkept_bytes += size + 4
-        if is_late:
-            self.ask_to_keep()
-        elif not self.asks_to_keep:
-            self.asks_to_keep = True
-            self.turn.defer(self.ask_to_keep, b"", b"", b"", b"")
-        return 0
-
-    def ask_to_keep(self, *_message):
-        """Have the acks of this turn stored together; called when all of them have arrived."""
-        self.asks_to_keep = False
-        if self.unkept_bytes and not self.closed:
-            self.owner.keep_acks()
-
-    def answer_acks(self, uint64_t end):
-        """Answer the acks up to this value of `answers_end`, which are stored now."""
-        cdef uint64_t answered = self.answers_end - self.unkept_bytes
-        if end > answered:
-            self.unkept_bytes -= <size_t>(end - answered)
-            self.turn.wake(self.owner)
-
-    def leave_unanswered(self):
-        """Drop the answers to acks that could not be stored; clients have to ask again."""
-        self.outgoing.end -= self.unkept_bytes
-        self.unkept_bytes = 0
-
-    cdef int _send_outgoing(self) except -1:
-        """Send the answers that may be sent."""
-        cdef uint32_t size = 0
-        while self.outgoing.begin < self.outgoing.end - self.unkept_bytes:
-            memcpy(&size, self.outgoing.data + self.outgoing.begin, 4)
-            self.outgoing.begin += 4
-            publish_header(self.router, self.account, self.outgoing.data + self.outgoing.begin,
-                           size, NULL, 0, b"")
-            self.outgoing.begin += size
-        if self.outgoing.begin == self.outgoing.end:
-            buffer_clear(&self.outgoing)
-        return 0
 
     # -------------------------------------------------------------- interest
 

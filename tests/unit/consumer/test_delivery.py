@@ -108,14 +108,14 @@ def test_other_acks_go_to_the_owner_with_what_they_say(world: World) -> None:
 
 def test_answers_wait_until_the_owner_has_kept_the_acks(world: World) -> None:
     owner, client = Owner(world, Pulls(10, False)), Client(world)
-    owner.delivery.keeps_acks = True
+    owner.delivery.replies.keeps_acks = True
     first, second = pull(world, owner, client, 2)
     client.subscribe("answer")
     client.publish(first, b"", "answer")
     assert owner.asked == [("keep_acks",)]
     owner.fill(world.store.last_seq)
     assert client.take() == []
-    owner.delivery.answer_acks(owner.delivery.answers_end)
+    owner.delivery.replies.answer_through(owner.delivery.replies.end)
     client.publish(second)
     owner.fill(world.store.last_seq)
     world.server.run_until_idle()

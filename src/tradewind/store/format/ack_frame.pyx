@@ -4,7 +4,7 @@ Owns its size, and the hash that binds a record to its log and its place there. 
 every acknowledgement that a client waits for makes one.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 from tradewind.store.format.hash cimport Key, Part, hash_parts
 
@@ -23,7 +23,8 @@ KEY = key_for("tradewind acks")
 cdef Key _key = KEY
 
 
-cdef uint64_t body_hash(uint64_t number, uint64_t offset, const Part* body, int count) noexcept nogil:
+cdef uint64_t body_hash(uint64_t number, uint64_t offset, const Part* body,
+                        int count) noexcept nogil:
     """The hash of a record whose body is in at most two parts, as it is stored."""
     cdef uint64_t[2] place
     cdef Part[3] parts
