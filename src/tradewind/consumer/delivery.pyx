@@ -186,8 +186,8 @@ cdef class Delivery(TakerPart):
     # -------------------------------------------------------------- sending
 
     cpdef bint fill(self, uint64_t visible_seq) except -1:
-        """Send the available messages; true if another turn is wanted at once. What is rare is left
-        to the owner.
+        """Send the available messages; true if another turn is wanted at once. The owner is called
+        for rare parts only.
 
         StoreError if the store cannot be read: the consumer tries again later, by
         `next_deadline_ns`.
@@ -686,7 +686,7 @@ cdef class Delivery(TakerPart):
         return WAITS[self.wait]
 
     def watch_use(self, int64_t threshold_ns, int64_t looked_ns, int64_t due_ns):
-        """Set after which time without use somebody looks; `inactivity` explains it."""
+        """Set when `Inactivity` has to check whether the consumer is still in use."""
         self.inactive_threshold_ns = threshold_ns
         self.inactive_looked_ns = looked_ns
         self.inactive_due_ns = due_ns
