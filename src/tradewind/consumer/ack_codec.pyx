@@ -13,6 +13,7 @@ however many are pending, and applying a record twice does nothing.
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from tradewind cimport invariants
+from tradewind.broker.turn cimport Turn
 from tradewind.consumer.pending cimport AckState, PendingEntry
 from tradewind.containers.buffer cimport (
     Buffer, buffer_append, buffer_free, buffer_init, buffer_reserve)
@@ -82,7 +83,7 @@ cdef int put_floors(Buffer* target, AckState acks) except -1:
     return 0
 
 
-def encode_whole(AckState acks not None, int64_t offset_ns, int64_t now_ns):
+cpdef bytes encode_whole(AckState acks, int64_t offset_ns, int64_t now_ns):
     """Encode the present o.dat; changes are noted from here on.
 
     `offset_ns` added to times of the consumer gives wall time; `now_ns` is the wall time.
@@ -151,7 +152,7 @@ cdef int compare_numbers(const void* one, const void* other) noexcept nogil:
     return (left > right) - (left < right)
 
 
-def take_changes(AckState acks not None, int64_t offset_ns):
+cpdef bytes take_changes(AckState acks, int64_t offset_ns):
     """Encode the changes since the last call; None if the whole state must be taken."""
     cdef Buffer target
     if acks.changed_all:
@@ -201,3 +202,29 @@ cdef int _put_message(Buffer* target, AckState acks, uint64_t seq, int64_t offse
     if redeliveries:
         put(target, redeliveries)
     return 0
+
+
+cdef class AckSource:
+    """The state of one consumer, for those who write it: a `StateSource`. The times of its turn say
+    what has to be added to times of the consumer to give wall time.
+    """
+
+    cdef AckState _acks
+    cdef Turn _turn
+
+    def __init__(self, AckState acks not None, Turn turn not None):
+        self._acks = acks
+        self._turn = turn
+
+    @property
+    def entry_count(self):
+        """See `StateSource`."""
+        return self._acks.count + len(self._acks.redelivered)
+
+    def encode_whole(self, int64_t now_ns):
+        """See `StateSource`."""
+        return encode_whole(self._acks, self._turn.now_ns - self._turn.monotonic_ns, now_ns)
+
+    def take_changes(self):
+        """See `StateSource`."""
+        return take_changes(self._acks, self._turn.now_ns - self._turn.monotonic_ns)

@@ -25,7 +25,7 @@ from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.clock import CLOCK_SLACK_NS
-from tradewind.consumer.ack_codec import encode_whole, take_changes
+from tradewind.consumer.ack_codec import AckSource
 from tradewind.consumer.cursor import Cursor
 from tradewind.consumer.deliver_policies import (
     Prepared,
@@ -50,7 +50,6 @@ from tradewind.consumer.queued_advisories import QueuedAdvisories
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.taker import Taker
 from tradewind.durations import DURATION_NS_MAX, later
-from tradewind.errors import StoreError
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.table.message_store import MessageStore
 
@@ -72,7 +71,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     `advise(kind, fields)` publishes an advisory or metric, if it has a subscriber. `save(consumer)`
     is called when the state is to be written, `inactive(consumer)` when the inactivity threshold
     has passed. `on_done` is None for a stream that keeps messages by limits only.
-    `keep_acks(consumer)` has `answer_acks` called when the acknowledgements so far are stored;
+    `keep_acks(consumer)` has the answers sent when the acknowledgements so far are stored;
     without it they are answered at once. `chance` gives numbers from 0 to below 1, for randomised
     delays. `long_subjects`: subjects of acknowledgements and flow control name domain and account,
     too.
@@ -109,6 +108,7 @@ class ServerConsumer(Taker):
     dead_letters: ConsumerDeadLetters
     other_acks: OtherAcks
     inactivity: Inactivity
+    source: AckSource
 
     def __init__(
         self,
@@ -146,6 +146,7 @@ class ServerConsumer(Taker):
         super().__init__(self.delivery)
         self.turn, self.cursor, self.acks, self.pulls = context.router.turn, cursor, acks, pulls
         self.advisories = QueuedAdvisories(self, self.turn, context.advise)
+        self.delivery.advisories = self.advisories.waiting
         account_name = context.account.name
         self.pinned = PinnedClient(
             self.delivery, self.advisories, config, account_name, context.new_id
@@ -157,16 +158,18 @@ class ServerConsumer(Taker):
         self.other_acks = OtherAcks(
             self.delivery, self.advisories, self.dead_letters, context.chance
         )
+        self.source = AckSource(acks, self.turn)
         self.inactivity = Inactivity(self.delivery, partial(context.inactive, self))
         # The delivery calls these parts of its owner per message; methods in between would add
         # about 25 ns each (`benchmarks.micro`, frame-broker).
         self.new_pin = self.pinned.new_pin
         self.other_ack, self.sampled = self.other_acks.other_ack, self.other_acks.sampled
         self.flow_acknowledged = self.other_acks.flow_acknowledged
+        if context.keep_acks is not None:
+            self.keep_acks = partial(context.keep_acks, self)
         self.delivery.is_preview = bool(preview_of(config.metadata))
         self.delivery.on_done = context.on_done
-        self.delivery.keeps_acks = context.keep_acks is not None
-        self._pause_due_ns = 0
+        self.delivery.replies.keeps_acks = context.keep_acks is not None
         if state is not None:
             self._restore(state)
         self._apply(config)
@@ -230,15 +233,17 @@ class ServerConsumer(Taker):
         )
         delivery.headers_only = config.headers_only
         delivery.set_rate(config.rate_limit_bps // 8, self.context.message_bytes_max)
-        delivery.set_priorities(
-            config.priority_policy == PriorityPolicy.OVERFLOW,
-            config.priority_policy == PriorityPolicy.PINNED_CLIENT,
-        )
+        if self.pulls is not None:
+            self.pulls.set_priorities(
+                config.priority_policy == PriorityPolicy.OVERFLOW,
+                config.priority_policy == PriorityPolicy.PINNED_CLIENT,
+            )
         self.dead_letters.configure(config)
         self.inactivity.configure(config)
         self._pause_until_ns = parse_time(config.pause_until) if config.pause_until else 0
         delivery.paused = self._pause_until_ns > self.turn.now_ns
-        self._pause_due_ns = self._pause_until_ns - self._offset_ns if delivery.paused else 0
+        pause_due_ns = self._pause_until_ns - self._offset_ns if delivery.paused else 0
+        delivery.pause_due_ns = min(pause_due_ns, DURATION_NS_MAX)
 
     @property
     def _offset_ns(self) -> int:
@@ -253,30 +258,25 @@ class ServerConsumer(Taker):
         StoreError if the store cannot be read: the consumer tries again later, by
         `next_deadline_ns`.
         """
-        delivery = self.delivery
-        if delivery.closed:
-            return False
-        try:
-            return self._fill(visible_seq)
-        except StoreError:
-            delivery.wait_for_disk()
-            raise
+        return self.delivery.fill(visible_seq)
 
-    def _fill(self, visible_seq: int) -> bool:
-        delivery = self.delivery
-        self.take_removals()
-        if delivery.requests:
-            self.intake.take_all()
-        if not delivery.is_bound and self.pulls is None:
-            delivery.check_binding()
-        wants_more = delivery.deliver(visible_seq)
+    def take_requests(self) -> None:
+        """Take the requests that the delivery has left: others than plain ones."""
+        self.intake.take_all()
+
+    def sweep_requests(self) -> None:
+        """End the waiting requests that are finished, or whose receivers are gone."""
+        if self.pulls is not None:
+            self.pulls.sweep_all()
+
+    def delivered(self) -> None:
+        """Handle what is rare in a turn: messages not sent again, and advisories."""
         for seq, deliveries in self.acks.take_exceeded():
             self.advisories.add("max_deliver", stream_seq=seq, deliveries=deliveries)
-            delivery.touch(delivered=True)
+            self.delivery.touch(delivered=True)
             self.dead_letters.exceeded(seq, deliveries)
         if self.advisories.waiting:
             self.advisories.publish()
-        return wants_more
 
     def wait_for_disk(self) -> None:
         """Try again later, because the next message could not be read."""
@@ -291,8 +291,8 @@ class ServerConsumer(Taker):
         due_ns = self.acks.next_due_ns()
         if due_ns and due_ns <= now_ns and self.acks.expire(now_ns):
             delivery.touch(delivered=False)
-        if 0 < self._pause_due_ns <= now_ns:
-            self._pause_due_ns = 0
+        if 0 < delivery.pause_due_ns <= now_ns:
+            delivery.pause_due_ns = 0
             delivery.paused = False
             self.advise_pause()
         if delivery.heartbeat_ns and delivery.heartbeat_due_ns <= now_ns:
@@ -309,11 +309,7 @@ class ServerConsumer(Taker):
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do, in monotonic time; 0: never."""
-        return self.delivery.next_deadline_ns(
-            min(self._pause_due_ns, DURATION_NS_MAX),
-            self.pinned.due_ns,
-            min(self.inactivity.deadline_ns(), DURATION_NS_MAX),
-        )
+        return self.delivery.next_deadline_ns()
 
     def save_now(self) -> None:
         """Have the state written if it has changed."""
@@ -333,7 +329,8 @@ class ServerConsumer(Taker):
         """Update the end of a pause; called when the clock of the machine has jumped."""
         if self.delivery.paused:
             left_ns = self._pause_until_ns - self.turn.steady_ns()
-            self._pause_due_ns = max(self.turn.monotonic_ns + left_ns, 1)
+            pause_due_ns = max(self.turn.monotonic_ns + left_ns, 1)
+            self.delivery.pause_due_ns = min(pause_due_ns, DURATION_NS_MAX)
 
     @property
     def pause_left_ns(self) -> int:
@@ -349,8 +346,6 @@ class ServerConsumer(Taker):
 
     def take_removals(self) -> None:
         """Drop pending messages that have left the stream."""
-        if not self.delivery.has_gone:
-            return
         gone, purged = self.delivery.take_gone()
         for seq in gone:
             forgotten = self.acks.forget(seq)
@@ -396,11 +391,6 @@ class ServerConsumer(Taker):
         if self.acks.revive(seq, self.turn.monotonic_ns):
             self.delivery.touch(delivered=True)
             self.turn.wake(self)
-
-    def keep_acks(self) -> None:
-        """Called when an ack asks for an answer."""
-        assert self.context.keep_acks is not None
-        self.context.keep_acks(self)
 
     def flow_id(self) -> bytes:
         """The last token of a flow control subject, so that an answer from before a restart does
@@ -462,19 +452,6 @@ class ServerConsumer(Taker):
     def state(self) -> ConsumerState:
         """The state to be written to o.dat."""
         return self.acks.export(self._offset_ns)
-
-    @property
-    def entry_count(self) -> int:
-        """See `StateSource`."""
-        return self.acks.count + len(self.acks.redelivered)
-
-    def encode_whole(self, now_ns: int) -> bytes:
-        """See `StateSource`."""
-        return encode_whole(self.acks, self._offset_ns, now_ns)
-
-    def take_changes(self) -> bytes | None:
-        """See `StateSource`."""
-        return take_changes(self.acks, self._offset_ns)
 
 
 def _ack_settings(config: ConsumerConfig) -> tuple[int, list[int], int]:

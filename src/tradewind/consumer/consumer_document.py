@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def consumer_document(consumer: ServerConsumer) -> ConsumerInfo:
     """The consumer's configuration and state at the time of the turn."""
     config, delivery, acks = consumer.config, consumer.delivery, consumer.acks
-    delivery.sweep()
+    consumer.sweep_requests()
     left_ns = consumer.pause_left_ns
     return ConsumerInfo(
         stream_name=consumer.stream_name,

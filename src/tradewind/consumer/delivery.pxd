@@ -5,9 +5,11 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.broker.turn cimport Turn
+from tradewind.consumer.ack_replies cimport AckReplies
 from tradewind.consumer.cursor cimport Cursor
 from tradewind.consumer.pending cimport AckState
-from tradewind.consumer.pulls cimport PullRequest, Pulls
+from tradewind.consumer.pace cimport Pace
+from tradewind.consumer.pulls cimport Pulls
 from tradewind.consumer.removals cimport Follower, RemovalFanOut
 from tradewind.consumer.done_listener cimport DoneListener
 from tradewind.consumer.taker cimport Taker, TakerPart
@@ -43,18 +45,14 @@ cdef class Delivery(TakerPart):
     cdef public DoneListener on_done             # None: the stream keeps its messages by limits
     cdef list tokens                        # of the attached subscriptions
     cdef readonly list requests             # (reply, header, payload) received in this turn
+    cdef public list advisories             # those of the owner that wait for the end of the turn
     cdef bytes deliver_subject              # b"": it is a pull consumer
     cdef bytes deliver_group
     cdef char* reply                        # the ack subject of the message being sent
     cdef uint32_t prefix_size
     cdef Buffer body                        # of a message whose header is changed on the way
     cdef KeptRecord kept                    # the message that is being sent
-    # Reply subjects of acks: those that may be answered, then those whose ack is not kept yet.
-    cdef Buffer outgoing
-    cdef size_t unkept_bytes                # at the end of `outgoing`
-    cdef readonly uint64_t answers_end      # total bytes ever appended to it
-    cdef bint asks_to_keep                  # the owner's `keep_acks` is going to be called
-    cdef public bint keeps_acks             # an ack is answered once it is kept
+    cdef readonly AckReplies replies        # to acknowledgements
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
     cdef public bint is_preview             # its ack subjects are those of the previews
@@ -71,6 +69,11 @@ cdef class Delivery(TakerPart):
     cdef public int64_t heartbeat_ns
     cdef public int64_t heartbeat_due_ns
     cdef int64_t pace_due_ns
+    cdef public int64_t pause_due_ns        # end of a pause; 0: it is not paused
+    # See `Inactivity`, which sets these.
+    cdef int64_t inactive_threshold_ns      # 0: it stays for ever
+    cdef int64_t inactive_looked_ns
+    cdef int64_t inactive_due_ns
     # The message that is being sent.
     cdef uint64_t sending_seq
     cdef uint64_t sending_deliveries
@@ -82,44 +85,28 @@ cdef class Delivery(TakerPart):
     cdef int64_t window_pending
     cdef int64_t window_asked               # how much the answer to `flow_subject` takes off
     cdef readonly bytes flow_subject        # b"": no request is open
-    # Pace.
-    cdef double rate                        # bytes per second; 0: no limit
-    cdef double burst
-    cdef double allowance
-    cdef int64_t allowance_ns
-    cdef uint64_t replay_to                 # 0: no replay
-    cdef int64_t replayed_timestamp
-    cdef int64_t replayed_ns
-    # Priority groups.
-    cdef bint overflow
-    cdef bint pins
-    cdef readonly bytes pin_id              # b"": no client is pinned
+    cdef Pace pace
 
+    cpdef bint fill(self, uint64_t visible_seq) except -1
+    cpdef bint deliver(self, uint64_t visible_seq) except -1
+    cdef bint _take_plain_requests(self) except -1
+    cpdef int64_t inactive_at_ns(self) except? -1
+    cpdef int64_t next_deadline_ns(self) except? -1
+    cdef int64_t _paced_until_ns(self) noexcept
     cdef int _changed(self) except -1
     cdef int _pick(self, Record* record) except -1
     cdef size_t _prepare(self, Record* record, Message* message) except 0
     cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1
     cdef bint _may_send(self)
-    cdef bint _is_early(self, Record* record, size_t size) noexcept
     cdef int _send_push(self, Record* record, Message* message, size_t size) except -1
     cdef int _send_pull(self, Record* record, Message* message, size_t size) except -1
     cdef bint _is_at_end(self) noexcept
     cdef bint _receiver_is_full(self) noexcept
-    cdef int _answered(self, PullRequest* request, size_t size) except -1
-    cdef PullRequest* _next_request(self, size_t size) except? NULL
-    cdef int _admits(self, PullRequest* request) except -1
     cdef int _commit(self, Record* record, size_t size) except -1
     cdef int _flow(self, size_t size) except -1
-    cdef int _end_request(self, PullRequest* request, bytes status, bint counts) except -1
-    cdef uint32_t _publish(self, const char* subject, uint32_t subject_size, const char* reply,
-                           uint32_t reply_size, const char* header,
-                           uint32_t header_size) except? 0xFFFFFFFF
-    cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1
-    cdef int _send_outgoing(self) except -1
     cdef int _ack(self, Message* message) except -1
     cpdef bint acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
                            bint measures=*) except -1
-    cdef int _sweep(self, bint at_end, bint check_interest) except -1
     cdef int _flow_answer(self, Message* message) except -1
     cdef int _request(self, Message* message) except -1
     cpdef int queue_request(self, bytes reply, bytes header, bytes payload) except -1

@@ -20,15 +20,20 @@ from libc.string cimport memcmp, memcpy
 from tradewind.broker.state cimport SessionState
 from tradewind.broker.trace_header cimport has_sampled_parent
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
-from tradewind.consumer.pulls cimport read_plain_pull, set_pin
+from tradewind.consumer.ack_replies cimport AckReplies
+from tradewind.consumer.pace cimport note_paced, pace_due, set_pace_rate
+from tradewind.consumer.pulls cimport (
+    PullRequest, heartbeat_header, publish_header, read_plain_pull)
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
 from tradewind.route.sublist cimport Match
-from tradewind.saturated cimport distance, later
+from tradewind.saturated cimport later
 from tradewind.containers.buffer cimport (
-    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
+    buffer_append, buffer_clear, buffer_free, buffer_init)
 
 from typing import Protocol
+
+from tradewind.errors import StoreError
 
 cdef enum:
     # Budget of one consumer per turn, beside its `room_bytes`.
@@ -40,17 +45,9 @@ cdef enum:
     RECEIVER_PAUSE_NS = 1000000
     # The window of flow control: it starts at a sixteenth and doubles with every answer.
     WINDOW_BYTES_MAX = 33554432
-    REPLAY_DELAY_MIN_NS = 1000000
     DISK_PAUSE_NS = 1000000000
     # A changed state is saved at most this often.
     SAVE_INTERVAL_NS = 100000000
-    # Answers that wait for the disk; further ones are omitted, as if they had been lost.
-    UNKEPT_BYTES_MAX = 8388608
-
-cdef enum Admission:
-    ADMITTED_LATER = 0
-    ADMITTED = 1
-    PINNED_WRONG = 2
 
 WAITS = {
     WAIT_NOTHING: "nothing", WAIT_MESSAGES: "messages", WAIT_SYNC: "sync", WAIT_DEMAND: "demand",
@@ -58,11 +55,6 @@ WAITS = {
     WAIT_PAUSE: "pause", WAIT_DISK: "disk"}
 
 cdef bytes HEADER_START = b"NATS/1.0\r\n"
-cdef bytes TIMEOUT = b"408 Request Timeout"
-cdef bytes NO_MESSAGES = b"404 No Messages"
-cdef bytes TOO_LARGE = b"409 Message Size Exceeds MaxBytes"
-cdef bytes BATCH_COMPLETED = b"409 Batch Completed"
-cdef bytes WRONG_PIN = b"423 Nats-Wrong-Pin-Id"
 cdef bytes FLOW_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 
@@ -107,11 +99,9 @@ cdef class Delivery(TakerPart):
     """The deliveries of one consumer, its `owner`, which a turn wakes and a stream knows."""
 
     def __cinit__(self):
-        self.tokens, self.requests = [], []
+        self.tokens, self.requests, self.advisories = [], [], []
         self.flow_subject = b""
-        self.pin_id = b""
         buffer_init(&self.body)
-        buffer_init(&self.outgoing)
         self.kept = KeptRecord()
 
     def __init__(self, Taker owner not None, Router router not None, Account account not None,
@@ -125,8 +115,11 @@ cdef class Delivery(TakerPart):
         self.cursor = cursor
         self.acks = acks
         self.pulls = pulls
+        if pulls is not None:
+            pulls.serve(owner, router, account, cursor, acks)
         self.deliver_subject = deliver_subject
         self.deliver_group = deliver_group
+        self.replies = AckReplies(owner, router, account)
         self.follower = Follower(cursor, acks, self.turn, owner)
         self.active_ns = self.turn.monotonic_ns
         self.prefix_size = <uint32_t>len(ack_prefix)
@@ -138,7 +131,6 @@ cdef class Delivery(TakerPart):
     def __dealloc__(self):
         free(self.reply)
         buffer_free(&self.body)
-        buffer_free(&self.outgoing)
 
     # -------------------------------------------------------------- set up and close
 
@@ -161,7 +153,7 @@ cdef class Delivery(TakerPart):
         self.unwatch_binding()
         if self.follower in removals.followers:
             removals.followers.remove(self.follower)
-        self.closed = True
+        self.closed = self.replies.is_closed = True
 
     def set_flow_control(self, bint acknowledges):
         """Make the receiver keep up. `acknowledges`: its answers are the only acknowledgements."""
@@ -171,18 +163,11 @@ cdef class Delivery(TakerPart):
 
     def set_rate(self, double bytes_per_second, double burst_bytes):
         """Limit the rate; 0 means no limit."""
-        self.rate = bytes_per_second
-        self.burst = self.allowance = burst_bytes
-        self.allowance_ns = self.turn.monotonic_ns
+        set_pace_rate(&self.pace, bytes_per_second, burst_bytes, self.turn.monotonic_ns)
 
     def set_replay(self, uint64_t through_seq):
         """Replay the intervals between the messages up to this one."""
-        self.replay_to = through_seq
-
-    def set_priorities(self, bint overflow, bint pins):
-        """Set which rule of a priority group decides who is served."""
-        self.overflow = overflow
-        self.pins = pins
+        self.pace.replay_to = through_seq
 
     def set_deliver_subject(self, bytes subject not None, bytes group not None):
         """Push to another subject from now on."""
@@ -200,7 +185,64 @@ cdef class Delivery(TakerPart):
 
     # -------------------------------------------------------------- sending
 
-    def deliver(self, uint64_t visible_seq):
+    cpdef bint fill(self, uint64_t visible_seq) except -1:
+        """Send the available messages; true if another turn is wanted at once. The owner is called
+        for rare parts only.
+
+        StoreError if the store cannot be read: the consumer tries again later, by
+        `next_deadline_ns`.
+        """
+        cdef bint wants_more
+        if self.closed:
+            return False
+        try:
+            if self.follower.gone or self.follower.purged:
+                self.owner.take_removals()
+            if self.requests and not self._take_plain_requests():
+                self.owner.take_requests()
+            if not self.is_bound and self.pulls is None:
+                self.check_binding()
+            wants_more = self.deliver(visible_seq)
+            if self.acks.exceeded or self.advisories:
+                self.owner.delivered()
+        except StoreError:
+            self.wait_for_disk()
+            raise
+        return wants_more
+
+    cdef bint _take_plain_requests(self) except -1:
+        """Take the requests of this turn that name a number and an expiry only; false if one of
+        them is of another kind, and was not taken, nor those after it.
+        """
+        cdef list requests = self.requests
+        cdef Py_ssize_t taken = 0
+        if self.pulls is None or self.pulls.has_rules:
+            return False
+        for reply, header, payload in requests:
+            if header or not self.add_plain_request(reply, payload):
+                break
+            taken += 1
+        if taken == len(requests):
+            requests.clear()
+            return True
+        del requests[:taken]
+        return False
+
+    def add_plain_request(self, bytes reply not None, bytes payload not None):
+        """Add a request that only has a number of messages and an expiry; false if it has anything
+        else, or too many wait.
+        """
+        cdef int64_t batch, expires_ns
+        cdef int64_t now_ns = self.turn.monotonic_ns
+        if self.pulls is None or self.pulls.count >= self.pulls.count_max \
+                or not read_plain_pull(payload, len(payload), &batch, &expires_ns):
+            return False
+        self.active_ns = now_ns
+        self.pulls.enter(self.pulls.new_plain(reply, batch,
+                                              later(now_ns, expires_ns) if expires_ns else 0))
+        return True
+
+    cpdef bint deliver(self, uint64_t visible_seq) except -1:
         """Send what may be sent up to `visible_seq`; true if there may be more, otherwise see
         `wait`.
         """
@@ -209,14 +251,15 @@ cdef class Delivery(TakerPart):
         cdef size_t size, total = 0
         cdef size_t room_bytes = <size_t>self.turn.room_bytes
         cdef uint32_t count = 0
+        cdef int64_t due_ns
         self.visible_seq = visible_seq
-        self._send_outgoing()
+        self.replies.send()
         if self.closed:
             return False
         if self.wait == WAIT_DISK and self.turn.monotonic_ns < self.pace_due_ns \
                 or self.wait == WAIT_RECEIVER and self._receiver_is_full():
             if self.pulls is not None:
-                self._sweep(False, False)
+                self.pulls.sweep(False, False)
             return False
         self.wait = WAIT_NOTHING
         self.cursor.work_left = TURN_WORK
@@ -225,7 +268,10 @@ cdef class Delivery(TakerPart):
             if not self._may_send() or not self._pick(&record):
                 break
             size = self._prepare(&record, &message)
-            if self._is_early(&record, size):
+            due_ns = pace_due(&self.pace, record.timestamp, size, self.turn.monotonic_ns,
+                              self.turn.now_ns)
+            if due_ns:
+                self.pace_due_ns = due_ns
                 self.wait = WAIT_PACE
                 break
             if not (self._send_push(&record, &message, size) if self.pulls is None
@@ -238,11 +284,11 @@ cdef class Delivery(TakerPart):
                 self.pace_due_ns = self.turn.monotonic_ns + RECEIVER_PAUSE_NS
                 break
         self.kept.let_go()
-        if self.wait == WAIT_MESSAGES and self.cursor.limit() > self.replay_to:
-            self.replay_to = 0
+        if self.wait == WAIT_MESSAGES and self.cursor.limit() > self.pace.replay_to:
+            self.pace.replay_to = 0
         if self.pulls is not None and self.pulls.count \
                 and (self.wait != WAIT_NOTHING or self.cursor.is_late):
-            self._sweep(self._is_at_end(), False)
+            self.pulls.sweep(self._is_at_end(), False)
         return self.wait == WAIT_NOTHING
 
     cdef bint _is_at_end(self) noexcept:
@@ -260,7 +306,7 @@ cdef class Delivery(TakerPart):
         self.wait = WAIT_DISK
         self.pace_due_ns = self.turn.monotonic_ns + DISK_PAUSE_NS
         if self.pulls is not None:
-            self._sweep(False, False)
+            self.pulls.sweep(False, False)
 
     cdef bint _receiver_is_full(self) noexcept:
         cdef size_t pending = 0
@@ -362,31 +408,6 @@ cdef class Delivery(TakerPart):
         message.total_size = len(header) + len(payload)
         return 0
 
-    cdef bint _is_early(self, Record* record, size_t size) noexcept:
-        """Whether the pace does not allow this message yet; `pace_due_ns` is set to when it will.
-        """
-        cdef int64_t now_ns = self.turn.monotonic_ns
-        cdef int64_t due_ns, gap_ns
-        cdef double needed
-        if self.replay_to and self.replayed_timestamp:
-            gap_ns = distance(self.replayed_timestamp, record.timestamp)
-            if record.timestamp > self.turn.now_ns:
-                gap_ns = 0      # the clock was wrong when it was stored: there was no such pause
-            due_ns = later(self.replayed_ns, gap_ns)
-            if gap_ns > REPLAY_DELAY_MIN_NS and now_ns < due_ns:
-                self.pace_due_ns = due_ns
-                return True
-        if self.rate > 0:
-            self.allowance = min(
-                self.burst, self.allowance + (now_ns - self.allowance_ns) * self.rate / 1e9)
-            self.allowance_ns = now_ns
-            needed = min(<double>size, self.burst)
-            if self.allowance < needed:
-                self.pace_due_ns = (
-                    now_ns + <int64_t>((needed - self.allowance) / self.rate * 1e9) + 1)
-                return True
-        return False
-
     cdef int _send_push(self, Record* record, Message* message, size_t size) except -1:
         if self.router.publish_as(self.account, self.deliver_subject,
                                   <uint32_t>len(self.deliver_subject), message) == 0:
@@ -406,18 +427,18 @@ cdef class Delivery(TakerPart):
         """Send to the request whose turn it is; requests of receivers that are gone are dropped."""
         cdef PullRequest* request
         while True:
-            request = self._next_request(size)
+            request = self.pulls.next_request(size)
             if request == NULL:
                 self.wait = WAIT_DEMAND
                 return 0
-            if self.pins:
-                self._set_body(message, b"Nats-Pin-Id: %s\r\n" % self.pin_id, True)
+            if self.pulls.pins:
+                self._set_body(message, b"Nats-Pin-Id: %s\r\n" % self.pulls.pin_id, True)
             if self.router.publish_as(self.account, &request.reply[0], request.reply_size, message):
                 self._commit(record, size)
                 if self.acks.attempts is not None:
                     self.acks.note_receiver(record.seq, receiver_at(
                         self.account, &request.reply[0], request.reply_size))
-                self._answered(request, size)
+                self.pulls.answered(request, size)
                 return 1
             self.pulls.remove(request)
 
@@ -429,10 +450,7 @@ cdef class Delivery(TakerPart):
         self.acks.deliver(seq, self.turn.monotonic_ns)
         self.last_delivered_ns = self.turn.now_ns
         self.active_ns = self.turn.monotonic_ns
-        self.replayed_timestamp = record.timestamp
-        self.replayed_ns = self.turn.monotonic_ns
-        if self.rate > 0:
-            self.allowance -= size
+        note_paced(&self.pace, record.timestamp, size, self.turn.monotonic_ns)
         self._changed()
         if self.acks.rule == ACK_NONE and self.on_done is not None:
             self.on_done.message_done(self.owner, seq)
@@ -442,176 +460,6 @@ cdef class Delivery(TakerPart):
                 self.owner, seq, self.sending_deliveries, record.header[:record.header_size],
                 record.subject[:record.subject_size])
         return 0
-
-    # -------------------------------------------------------------- pull requests
-
-    cdef PullRequest* _next_request(self, size_t size) except? NULL:
-        """The first request that may have a message of this size; finished requests end here."""
-        cdef PullRequest* request = self.pulls.head
-        cdef PullRequest* following
-        cdef uint32_t left = self.pulls.count
-        cdef int verdict
-        while left:
-            left -= 1
-            following = request.next
-            if request.expires_ns and self.turn.monotonic_ns >= request.expires_ns:
-                self._end_request(request, TIMEOUT, True)
-                request = following
-                continue
-            verdict = self._admits(request)
-            if verdict == PINNED_WRONG:
-                self._end_request(request, WRONG_PIN, True)
-            elif verdict == ADMITTED_LATER:
-                self.pulls.to_tail(request)
-            elif request.bytes_left and size > <size_t>request.bytes_left:
-                self._end_request(request, TOO_LARGE, True)
-            else:
-                return request
-            request = following
-        return NULL
-
-    cdef int _admits(self, PullRequest* request) except -1:
-        """Whether the rule of its priority group lets a request have the next message."""
-        if self.pins and not request.has_group:
-            # Served while no client is pinned, and never pinned.
-            return ADMITTED_LATER if self.pin_id else ADMITTED
-        if self.pins:
-            if self.pin_id and request.pin_size == len(self.pin_id) \
-                    and memcmp(request.pin, <const char*>self.pin_id, request.pin_size) == 0:
-                return ADMITTED
-            if request.pin_size:
-                return PINNED_WRONG
-            if self.pin_id:
-                return ADMITTED_LATER
-            self.pin_id = self.owner.new_pin()
-            set_pin(request, self.pin_id)
-        if self.overflow and (request.min_pending > 0 or request.min_ack_pending > 0) \
-                and not 0 < request.min_pending <= <int64_t>self.cursor.pending() \
-                and not 0 < request.min_ack_pending <= <int64_t>self.acks.count:
-            return ADMITTED_LATER
-        return ADMITTED
-
-    def unpin(self):
-        """Clear the pin; the next request without a pin will be pinned."""
-        self.pin_id = b""
-
-    cdef int _answered(self, PullRequest* request, size_t size) except -1:
-        """Record that a request received a message."""
-        request.delivered += 1
-        request.batch -= 1
-        if request.bytes_left:
-            request.bytes_left -= size
-            if request.bytes_left == 0:
-                request.batch = 0
-        if request.batch <= 0:
-            if request.bytes_left > 0:
-                self._end_request(request, BATCH_COMPLETED, True)
-            else:
-                self.pulls.remove(request)
-            return 0
-        if request.heartbeat_ns:
-            request.heartbeat_due_ns = later(self.turn.monotonic_ns, request.heartbeat_ns)
-        self.pulls.to_tail(request)
-        return 0
-
-    cdef int _end_request(self, PullRequest* request, bytes status, bint counts) except -1:
-        """End a request with a status; with `counts` also how much is missing."""
-        cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
-        if counts:
-            header = (b"NATS/1.0 %s\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n"
-                      % (status, request.batch, request.bytes_left))
-        self._publish(&request.reply[0], request.reply_size, NULL, 0, header,
-                      <uint32_t>len(header))
-        self.pulls.remove(request)
-        return 0
-
-    cdef int _sweep(self, bint at_end, bint check_interest) except -1:
-        """End finished requests and send heartbeats; at the end of the stream also end those that
-        do not wait.
-        """
-        cdef PullRequest* request = self.pulls.head
-        cdef PullRequest* following
-        cdef int64_t now_ns = self.turn.monotonic_ns
-        if not check_interest and not (at_end and self.pulls.no_wait_count) \
-                and not 0 < self.pulls.due_ns <= now_ns:
-            return 0
-        self.pulls.due_ns = 0
-        while request != NULL:
-            following = request.next
-            if request.expires_ns and now_ns >= request.expires_ns:
-                self._end_request(request, TIMEOUT, True)
-            elif at_end and request.no_wait and (request.expires_ns == 0 or request.delivered > 0):
-                self._end_request(request, NO_MESSAGES, False)
-            elif check_interest and not self.account.sublist.matches_any(
-                    &request.reply[0], request.reply_size):
-                self.pulls.remove(request)
-            elif request.heartbeat_ns and now_ns >= request.heartbeat_due_ns \
-                    and not self._beat(request.reply[:request.reply_size]):
-                self.pulls.remove(request)
-            else:
-                if request.heartbeat_ns and now_ns >= request.heartbeat_due_ns:
-                    request.heartbeat_due_ns = later(now_ns, request.heartbeat_ns)
-                self.pulls.plan(request)
-            request = following
-        return 0
-
-    def add_request(self, bytes reply not None, int64_t batch, int64_t bytes_max,
-                    int64_t expires_ns, int64_t heartbeat_ns, bint no_wait, int64_t min_pending=0,
-                    int64_t min_ack_pending=0, int priority=0, bytes pin=b"",
-                    bint has_group=True):
-        """Add a waiting request; false if too many wait already."""
-        cdef PullRequest* request
-        self.active_ns = self.turn.monotonic_ns
-        if self.pulls.count >= self.pulls.count_max:
-            return False
-        request = self.pulls.add(reply)
-        set_pin(request, pin)
-        request.batch = batch
-        request.bytes_left = max(bytes_max, <int64_t>0)
-        request.expires_ns = expires_ns
-        request.heartbeat_ns = heartbeat_ns
-        request.heartbeat_due_ns = later(self.turn.monotonic_ns, heartbeat_ns)
-        request.no_wait = no_wait
-        request.min_pending = min_pending
-        request.min_ack_pending = min_ack_pending
-        request.priority = priority
-        request.has_group = has_group
-        self.pulls.enter(request)
-        return True
-
-    def add_plain_request(self, bytes reply not None, bytes payload not None):
-        """Add a request that only has a number of messages and an expiry; false if it has anything
-        else, or too many wait.
-        """
-        cdef int64_t batch, expires_ns
-        if self.pulls is None or self.pulls.count >= self.pulls.count_max \
-                or not read_plain_pull(payload, len(payload), &batch, &expires_ns):
-            return False
-        if expires_ns:
-            expires_ns = later(self.turn.monotonic_ns, expires_ns)
-        return self.add_request(reply, batch, 0, expires_ns, 0, False)
-
-    def sweep(self):
-        """End finished requests, including those whose receivers are gone; returns how many
-        messages the others want.
-        """
-        cdef PullRequest* request
-        cdef int64_t wanted = 0
-        if self.pulls is None:
-            return 0
-        self._sweep(False, True)
-        request = self.pulls.head
-        while request != NULL:
-            wanted = later(wanted, request.batch)
-            request = request.next
-        return wanted
-
-    def end_requests(self, bytes status not None, bint counts=False):
-        """End all waiting requests because the consumer is being deleted; with `counts` also report
-        how much is missing.
-        """
-        while self.pulls is not None and self.pulls.head != NULL:
-            self._end_request(self.pulls.head, status, counts)
 
     # -------------------------------------------------------------- flow control and heartbeats
 
@@ -634,9 +482,9 @@ cdef class Delivery(TakerPart):
         # The prefixes of acks and of flow control differ in one word only.
         self.flow_subject = b"$JS.FC." + self.reply[8:self.prefix_size] + token
         self.window_asked = self.window_pending
-        self._publish(self.deliver_subject, <uint32_t>len(self.deliver_subject),
-                      self.flow_subject, <uint32_t>len(self.flow_subject), FLOW_REQUEST,
-                      <uint32_t>len(FLOW_REQUEST))
+        publish_header(self.router, self.account, self.deliver_subject,
+                       <uint32_t>len(self.deliver_subject), self.flow_subject,
+                       <uint32_t>len(self.flow_subject), FLOW_REQUEST)
 
     cdef int _flow_answer(self, Message* message) except -1:
         cdef bytes expected = self.flow_subject
@@ -654,21 +502,14 @@ cdef class Delivery(TakerPart):
             self.owner.flow_acknowledged(message.body[:message.header_size])
         return 1
 
-    def _beat(self, bytes subject not None):
-        """Send an idle heartbeat; returns the number of receivers."""
-        cdef uint64_t stream_seq = self.cursor.limit() - 1
-        cdef bytes header = (
-            b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n"
-            % (self.acks.delivered_consumer, stream_seq))
+    def beat(self):
+        """Send the idle heartbeat of a push consumer; returns the number of receivers."""
+        cdef bytes header = heartbeat_header(self.cursor, self.acks)
         if self.flow_subject:
             header += b"Nats-Consumer-Stalled: %s\r\n" % self.flow_subject
         header += b"\r\n"
-        return self._publish(subject, <uint32_t>len(subject), NULL, 0, header,
-                             <uint32_t>len(header))
-
-    def beat(self):
-        """Send the idle heartbeat of a push consumer."""
-        return self._beat(self.deliver_subject)
+        return publish_header(self.router, self.account, self.deliver_subject,
+                              <uint32_t>len(self.deliver_subject), NULL, 0, header)
 
     # -------------------------------------------------------------- acknowledgements
 
@@ -697,7 +538,7 @@ cdef class Delivery(TakerPart):
                 parsed.seq, parsed.consumer_seq, parsed.deliveries, payload[:size],
                 message.reply[:message.reply_size], message.body[:message.header_size])
         if answer and message.reply_size:
-            self._reply_later(message.reply, message.reply_size, False)
+            self.replies.add(message.reply, message.reply_size, False)
         return 1
 
     def late_ack(self, bytes subject not None, bytes reply not None, bytes header not None,
@@ -713,7 +554,7 @@ cdef class Delivery(TakerPart):
                 answer = self.owner.other_ack(
                     parsed.seq, parsed.consumer_seq, parsed.deliveries, payload, reply, header)
             if answer and reply:
-                self._reply_later(reply, <uint32_t>len(reply), True)
+                self.replies.add(reply, <uint32_t>len(reply), True)
 
     cpdef bint acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
                            bint measures=True) except -1:
@@ -793,77 +634,10 @@ cdef class Delivery(TakerPart):
 
     # -------------------------------------------------------------- output
 
-    cdef uint32_t _publish(self, const char* subject, uint32_t subject_size, const char* reply,
-                           uint32_t reply_size, const char* header,
-                           uint32_t header_size) except? 0xFFFFFFFF:
-        """Publish a message without payload; returns the number of receivers."""
-        cdef Message message
-        message.origin = NULL
-        message.subject = subject
-        message.subject_size = subject_size
-        message.reply = reply
-        message.reply_size = reply_size
-        message.body = header
-        message.header_size = header_size
-        message.total_size = header_size
-        return self.router.publish(self.account, &message)
-
     def send_status(self, bytes reply not None, bytes status not None):
         """Refuse a pull request."""
         cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
-        self._publish(reply, <uint32_t>len(reply), NULL, 0, header, <uint32_t>len(header))
-
-    cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1:
-        """Answer an ack when the turn ends, or once the ack is stored. `is_late`: the turn is
-        ending.
-        """
-        if self.keeps_acks and self.unkept_bytes > UNKEPT_BYTES_MAX:
-            return 0
-        if buffer_reserve(&self.outgoing, size + 4) != 0:
-            raise MemoryError
-        buffer_append(&self.outgoing, <const char*>&size, 4)
-        buffer_append(&self.outgoing, reply, size)
-        self.answers_end += size + 4
-        if not self.keeps_acks:
-            self.turn.wake(self.owner)
-            return 0
-        self.unkept_bytes += size + 4
-        if is_late:
-            self.ask_to_keep()
-        elif not self.asks_to_keep:
-            self.asks_to_keep = True
-            self.turn.defer(self.ask_to_keep, b"", b"", b"", b"")
-        return 0
-
-    def ask_to_keep(self, *_message):
-        """Have the acks of this turn stored together; called when all of them have arrived."""
-        self.asks_to_keep = False
-        if self.unkept_bytes and not self.closed:
-            self.owner.keep_acks()
-
-    def answer_acks(self, uint64_t end):
-        """Answer the acks up to this value of `answers_end`, which are stored now."""
-        cdef uint64_t answered = self.answers_end - self.unkept_bytes
-        if end > answered:
-            self.unkept_bytes -= <size_t>(end - answered)
-            self.turn.wake(self.owner)
-
-    def leave_unanswered(self):
-        """Drop the answers to acks that could not be stored; clients have to ask again."""
-        self.outgoing.end -= self.unkept_bytes
-        self.unkept_bytes = 0
-
-    cdef int _send_outgoing(self) except -1:
-        """Send the answers that may be sent."""
-        cdef uint32_t size = 0
-        while self.outgoing.begin < self.outgoing.end - self.unkept_bytes:
-            memcpy(&size, self.outgoing.data + self.outgoing.begin, 4)
-            self.outgoing.begin += 4
-            self._publish(self.outgoing.data + self.outgoing.begin, size, NULL, 0, NULL, 0)
-            self.outgoing.begin += size
-        if self.outgoing.begin == self.outgoing.end:
-            buffer_clear(&self.outgoing)
-        return 0
+        publish_header(self.router, self.account, reply, <uint32_t>len(reply), NULL, 0, header)
 
     # -------------------------------------------------------------- interest
 
@@ -911,22 +685,44 @@ cdef class Delivery(TakerPart):
         """The reason why no message is being sent, in one word."""
         return WAITS[self.wait]
 
-    def next_deadline_ns(self, int64_t pause_due_ns, int64_t pin_due_ns, int64_t inactive_due_ns):
-        """When anything is due, here or by one of these times; 0: never. A time of 0 is none."""
+    def watch_use(self, int64_t threshold_ns, int64_t looked_ns, int64_t due_ns):
+        """Set when `Inactivity` has to check whether the consumer is still in use."""
+        self.inactive_threshold_ns = threshold_ns
+        self.inactive_looked_ns = looked_ns
+        self.inactive_due_ns = due_ns
+
+    cpdef int64_t inactive_at_ns(self) except? -1:
+        """When to check whether the consumer is in use; 0: it certainly is."""
+        cdef int64_t due_ns
+        if self.inactive_threshold_ns == 0 or self.pulls is None and self.is_bound:
+            return 0
+        due_ns = later(self.active_ns, self.inactive_threshold_ns)
+        # The result of the last check counts until the consumer is used again.
+        return max(due_ns, self.inactive_due_ns) if self.active_ns <= self.inactive_looked_ns \
+            else due_ns
+
+    cpdef int64_t next_deadline_ns(self) except? -1:
+        """When anything is due, here or in a part of the owner; 0: never."""
         cdef int64_t first_ns = 0
         cdef int64_t[8] times = [
-            pause_due_ns, pin_due_ns, inactive_due_ns, self.save_due_ns, self.acks.next_due_ns(),
+            self.pause_due_ns, self.inactive_at_ns(), self.save_due_ns, self.acks.next_due_ns(),
             0 if self.pulls is None else self.pulls.due_ns,
-            self.heartbeat_due_ns if self.heartbeat_ns else 0, self.pace_due]
+            0 if self.pulls is None else self.pulls.pin_due_ns,
+            self.heartbeat_due_ns if self.heartbeat_ns else 0, self._paced_until_ns()]
         cdef int index
         for index in range(8):
             if times[index] and (first_ns == 0 or times[index] < first_ns):
                 first_ns = max(times[index], <int64_t>1)
         return first_ns
 
+    cdef int64_t _paced_until_ns(self) noexcept:
+        if self.wait == WAIT_PACE or self.wait == WAIT_RECEIVER or self.wait == WAIT_DISK:
+            return self.pace_due_ns
+        return 0
+
     @property
     def pace_due(self):
         """When pace, a slow receiver or the disk allows it to continue; 0 if none of them blocks
         it.
         """
-        return self.pace_due_ns if self.wait in (WAIT_PACE, WAIT_RECEIVER, WAIT_DISK) else 0
+        return self._paced_until_ns()

@@ -13,6 +13,7 @@ from typing import Final
 
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.consumer.delivery import Delivery
+from tradewind.durations import DURATION_NS_MAX
 
 INACTIVE_DEFAULT_NS: Final = 5_000_000_000
 # Added to a configured threshold, as the official server does (with some chance).
@@ -37,16 +38,17 @@ class Inactivity:
     def configure(self, config: ConsumerConfig) -> None:
         """Restart the count with the threshold of this configuration."""
         self._threshold_ns = _threshold_ns(config)
-        self._due_ns = 0
+        self._watch(0)
+
+    def _watch(self, due_ns: int) -> None:
+        """Look again at this time, unless the consumer was used since the last look."""
+        self._due_ns = min(due_ns, DURATION_NS_MAX)
+        threshold_ns = min(self._threshold_ns, DURATION_NS_MAX)
+        self._delivery.watch_use(threshold_ns, self._looked_ns, self._due_ns)
 
     def deadline_ns(self) -> int:
         """When to check whether the consumer is in use; 0: it certainly is."""
-        delivery = self._delivery
-        if self._threshold_ns == 0 or (delivery.pulls is None and delivery.is_bound):
-            return 0
-        due_ns = delivery.active_ns + self._threshold_ns
-        # The result of the last check counts until the consumer is used again.
-        return max(due_ns, self._due_ns) if delivery.active_ns <= self._looked_ns else due_ns
+        return self._delivery.inactive_at_ns()
 
     def check(self, now_ns: int) -> None:
         """Report the consumer as inactive unless it has waiting requests, subscribers or pending
@@ -54,20 +56,21 @@ class Inactivity:
         """
         delivery = self._delivery
         self._looked_ns = now_ns
+        self._watch(self._due_ns)
         if delivery.pulls is None:
             delivery.check_binding()
             if delivery.is_bound:
                 return
         else:
-            delivery.sweep()
+            delivery.pulls.sweep_all()
             if delivery.pulls.count:
-                self._due_ns = now_ns + self._threshold_ns
+                self._watch(now_ns + self._threshold_ns)
                 return
             latest_ns = delivery.acks.latest_due_ns
             if latest_ns and latest_ns + self._threshold_ns > now_ns:
-                self._due_ns = latest_ns + self._threshold_ns
+                self._watch(latest_ns + self._threshold_ns)
                 return
-        self._due_ns = now_ns + self._threshold_ns
+        self._watch(now_ns + self._threshold_ns)
         self._on_inactive()
 
 

@@ -26,7 +26,6 @@ class PinnedClient:
         "_delivery",
         "_new_id",
         "config",
-        "due_ns",
         "pinned_ns",
     )
 
@@ -44,12 +43,18 @@ class PinnedClient:
         self._account_name = account_name
         self._new_id = new_id
         self.pinned_ns = 0
-        self.due_ns = 0
 
     @property
     def pin(self) -> bytes:
         """The valid pin; empty while no client is pinned."""
-        return self._delivery.pin_id
+        pulls = self._delivery.pulls
+        return pulls.pin_id if pulls is not None else b""
+
+    @property
+    def due_ns(self) -> int:
+        """When the pinned client has to have asked again; 0 while no client is pinned."""
+        pulls = self._delivery.pulls
+        return pulls.pin_due_ns if pulls is not None else 0
 
     def check(self, pin: str) -> None:
         """Check the pin of a request and prolong it; RefusedRequestError for any other pin."""
@@ -75,9 +80,10 @@ class PinnedClient:
         """Release the pin, because the client is silent or an administrator wants it."""
         if not self.pin:
             return
-        self._delivery.unpin()
-        self.pinned_ns = 0
-        self.due_ns = 0
+        pulls = self._delivery.pulls
+        assert pulls is not None, "a client that pulls is pinned"
+        pulls.unpin()
+        self.pinned_ns = pulls.pin_due_ns = 0
         self._advisories.add(
             "consumer_group_unpinned",
             account=self._account_name,
@@ -86,4 +92,6 @@ class PinnedClient:
         )
 
     def _prolong(self) -> None:
-        self.due_ns = later(self._delivery.turn.monotonic_ns, self.config.priority_timeout)
+        pulls = self._delivery.pulls
+        assert pulls is not None, "a client that pulls is pinned"
+        pulls.pin_due_ns = later(self._delivery.turn.monotonic_ns, self.config.priority_timeout)

@@ -69,6 +69,8 @@ class PullIntake:
             or config.max_expires > 0
             or config.priority_policy != PriorityPolicy.NONE
         )
+        if self._delivery.pulls is not None:
+            self._delivery.pulls.has_rules = self._has_rules
 
     def take_all(self) -> None:
         """Take the requests that arrived in this turn; StoreError if the store cannot be read."""
@@ -97,7 +99,8 @@ class PullIntake:
                 self._take(*request)
             except StoreError:
                 self._delivery.send_status(request[0], status)
-        self._delivery.end_requests(status, counts=counts)
+        if self._delivery.pulls is not None:
+            self._delivery.pulls.end_all(status, counts=counts)
 
     def _take(self, reply: bytes, header: bytes, payload: bytes) -> None:
         """Add a request to the queue, or refuse it with a status."""
@@ -125,7 +128,7 @@ class PullIntake:
         self._pinned.check(request.id)
         pulls = delivery.pulls
         assert pulls is not None
-        wanted = delivery.sweep() if request.no_wait or pulls.count >= pulls.count_max else 0
+        wanted = pulls.sweep_all() if request.no_wait or pulls.count >= pulls.count_max else 0
         if request.no_wait:
             delivery.active_ns = now_ns
             left = delivery.cursor.pending() + delivery.acks.queue_count
@@ -133,7 +136,8 @@ class PullIntake:
                 raise RefusedRequestError("404 No Messages")
             if 0 < left < wanted:
                 raise RefusedRequestError("408 Requests Pending")
-        entered = delivery.add_request(
+        delivery.active_ns = now_ns
+        entered = pulls.add_request(
             reply,
             request.batch,
             request.max_bytes,

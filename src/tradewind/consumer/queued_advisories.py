@@ -37,6 +37,7 @@ class QueuedAdvisories:
 
     def publish(self) -> None:
         """Publish all waiting advisories."""
-        advisories, self.waiting = self.waiting, []
+        advisories = self.waiting.copy()
+        self.waiting.clear()
         for kind, fields in advisories:
             self._publish(kind, fields)

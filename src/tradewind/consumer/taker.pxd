@@ -12,3 +12,4 @@ cdef class TakerPart:
 
 cdef class Taker(Participant):
     cdef TakerPart part                 # never None
+    cdef public bint is_waiting         # its stream lists it among those that wait for messages

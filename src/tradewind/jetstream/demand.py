@@ -110,6 +110,7 @@ class Demand:
     def remove(self, consumer: Taker) -> None:
         """Remove a consumer."""
         self._waiting.pop(consumer, None)
+        consumer.is_waiting = False
         for pattern in self._filters_of.pop(consumer, ()):
             group = self._by_filter[pattern]
             group.remove(consumer)
@@ -122,6 +123,7 @@ class Demand:
         waits = consumer.has_demand
         if waits == (consumer in self._waiting) or consumer not in self._filters_of:
             return
+        consumer.is_waiting = waits
         groups = [self._by_filter[pattern] for pattern in self._filters_of[consumer]]
         for waiting in (self._waiting, *(group.waiting for group in groups)):
             if waits:

@@ -79,9 +79,9 @@ class HostedStream:
         if stream.folder is not None:
             self.files = ConsumerFiles(
                 stream.folder.states,
-                engine.broker.now_ns,
+                engine.broker.clock.wall_ns,
                 self.state_waiters.progressed,
-                self._write_stream,
+                stream.files.flush_unless_failed if stream.files is not None else _write_nothing,
                 self._sync_states,
             )
         self.demand = Demand(stream.store, engine.broker.chance.getrandbits(64))
@@ -315,12 +315,6 @@ class HostedStream:
         self.companions.kept()
         self.set_timer()  # pending removals continue now
 
-    def _write_stream(self) -> None:
-        """Write pending messages to the operating system, unless the stream's files have failed."""
-        files = self.stream.files
-        if files is not None and files.failure is None:
-            files.flush()
-
     def _sync_states(self) -> None:
         """Begin a commit of the consumer states changed so far."""
         assert self.files is not None
@@ -512,7 +506,7 @@ class HostedStream:
         config = consumer.config
         if self.files is None or config.mem_storage or config.direct:
             return
-        self.files.states.mark(consumer.name, consumer)
+        self.files.states.mark(consumer.name, consumer.source)
         self.engine.syncer.mark_dirty(self.files, self.engine.turn.monotonic_ns)
 
     # ---------------------------------------------------------------- time
@@ -581,6 +575,10 @@ class HostedStream:
         if size > self.engine.server_room_bytes(self.config.storage):
             return errors.INSUFFICIENT_RESOURCES()
         return None
+
+
+def _write_nothing() -> None:
+    """Called for a stream without files."""
 
 
 def _nothing(_target: SyncTarget, _round: int) -> None:

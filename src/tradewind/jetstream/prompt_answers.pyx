@@ -262,7 +262,7 @@ cdef class PromptAnswers:
         config, delivery, acks = consumer.config, consumer.delivery, consumer.acks
         if config.priority_groups or delivery.paused:
             return None
-        delivery.sweep()
+        consumer.sweep_requests()
         return b"".join((
             consumer_head(hosted, consumer),
             b',"delivered":{"consumer_seq":%d,"stream_seq":%d' % (

@@ -7,13 +7,13 @@ That module is compiled Python, because every acknowledgement with an answer cre
 import cython
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.consumer.delivery cimport Delivery
+from tradewind.consumer.ack_replies cimport AckReplies
 from tradewind.store.commits.syncer cimport SyncEntry
 from tradewind.store.folder.consumer_states cimport ConsumerFiles, ConsumerStates
 
 
 cdef class AckAnswers:
-    cdef Delivery _delivery
+    cdef AckReplies _replies
     cdef bint _is_in_memory
     cdef uint64_t _end
     cdef int _left

@@ -34,18 +34,18 @@ class AckAnswers:
     """
 
     def __init__(self, consumer: ServerConsumer, left: int) -> None:
-        self._delivery = consumer.delivery
+        self._replies = consumer.delivery.replies
         self._is_in_memory = consumer.config.mem_storage
-        self._end = consumer.delivery.answers_end
+        self._end = self._replies.end
         self._left = left
 
     def state_kept(self, error: StoreError | None) -> None:
         """Called when the state with the acks is stored, or cannot be."""
         if error is not None:
-            self._delivery.leave_unanswered()
+            self._replies.drop_unkept()
         self._left -= 1
         if self._left == 0:
-            self._delivery.answer_acks(self._end)
+            self._replies.answer_through(self._end)
 
     def removed(self, error: StoreError | None) -> None:
         """Called when the messages are removed; if they cannot be, everything depends on the
@@ -68,7 +68,8 @@ class StateWaiters:
         """Send the answers to the acks of this turn when the acks are stored."""
         mode, retention = self._hosted.stream.sync_mode, self._hosted.retention
         if mode is SyncMode.ASYNC:
-            consumer.delivery.answer_acks(consumer.delivery.answers_end)
+            replies = consumer.delivery.replies
+            replies.answer_through(replies.end)
             return
         answers = AckAnswers(consumer, 1 if retention is None else 2)
         if retention is not None:
@@ -88,7 +89,7 @@ class StateWaiters:
             return
         entry, name = hosted.files_entry, consumer.name
         assert entry is not None
-        ticket = files.states.mark(name, consumer, is_urgent=True)
+        ticket = files.states.mark(name, consumer.source, is_urgent=True)
         if entry.has_failed:
             told(StoreError(f"the state of consumer {name!r} cannot be written"))
             return

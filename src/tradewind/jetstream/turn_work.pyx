@@ -8,6 +8,8 @@ of what the server does. Rare cases are left to the engine.
 from libc.stdint cimport int64_t
 from tradewind.broker.turn cimport Turn
 from tradewind.clock_reading cimport reading
+from tradewind.consumer.delivery cimport Delivery
+from tradewind.consumer.taker cimport Taker
 from tradewind.jetstream.usage cimport UsageShare
 from tradewind.stream.commit_path cimport CommitPath
 
@@ -118,6 +120,10 @@ cdef class TurnWork:
     cdef int _send(self) except -1:
         """Let consumers that may have something to send do so, each up to its budget."""
         cdef CommitPath commits
+        cdef Delivery delivery
+        cdef Taker participant
+        cdef int64_t due_ns
+        cdef bint wants_more
         cdef Py_ssize_t done = 0
         cdef list woken = self._turn.take_woken()
         cdef bint answers_first = self._share_turn()
@@ -136,18 +142,25 @@ cdef class TurnWork:
                 continue
             commits = hosted.commits
             try:
+                delivery = participant.part if type(participant.part) is Delivery else None
                 try:
-                    if participant.fill(commits.ingest.visible()):
+                    wants_more = participant.fill(commits.ingest.visible()) if delivery is None \
+                        else delivery.fill(commits.ingest.visible())
+                    if wants_more:
                         self._wait_for_next(participant)
                 except StoreError as error:
                     # A stream that cannot be read must not keep the others waiting.
                     hosted.report_disk_error(error)
-                hosted.demand.update_waiting(participant)
-                self._timers.set(participant, participant.next_deadline_ns)
+                if participant.is_waiting != participant.part.has_demand():
+                    hosted.demand.update_waiting(participant)
+                due_ns = participant.next_deadline_ns if delivery is None \
+                    else delivery.next_deadline_ns()
+                if due_ns:
+                    self._timers.set(participant, due_ns)
             except Exception as error:
                 self._owner.consumer_failed(hosted, participant, error)
         if self._replaying is not None and not answers_first:
-            self._sent_ns = self._monotonic_ns()
+            self._sent_ns = reading(self._monotonic_ns)
         return 0
 
     cdef int _wait_for_next(self, participant) except -1:

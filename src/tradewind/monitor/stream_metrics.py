@@ -180,7 +180,7 @@ class StreamMetrics:
         lag.look(consumer, now_ns)
         delivery, acks = consumer.delivery, consumer.acks
         active_ns = max(delivery.last_delivered_ns, delivery.last_acked_ns, consumer.created_ns)
-        delivery.sweep()
+        consumer.sweep_requests()
         return (
             consumer.cursor.pending(),
             acks.count,

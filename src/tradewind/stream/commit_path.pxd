@@ -1,4 +1,9 @@
-"""State of a stream's path through commits; the explanation is in commit_path.pyx."""
+"""State of a stream's path through commits; the code and the explanation are in commit_path.py.
+
+That module is compiled Python, because every turn in which a stream changes takes this way.
+"""
+
+import cython
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.folder.filestore cimport FileStore
@@ -16,5 +21,6 @@ cdef class CommitPath:
     # (round of the syncer, callback once it is stored), oldest first.
     cdef object _waiting                    # deque
 
+    @cython.locals(ingest=Ingest, entry=SyncEntry)
     cpdef void commit_changes(self, int64_t now_ns) except *
     cpdef void show(self) except *

@@ -26,15 +26,15 @@ cdef class Ingest(Participant):
     cdef ReplyQueue reads                   # answers with messages that are not synced yet
     cdef public object stream               # the Stream that this is a part of: an IngestOwner
     cdef public object slow_path            # that of the stream: a CloserLook
-    cdef Router router
+    cdef readonly Router router
     cdef Account account
-    cdef Turn turn
+    cdef readonly Turn turn
     cdef bytes busy_body                    # the reply to a message that is one too many
     cdef bint acks                          # publishers get replies
     cdef bint is_plain                      # the configuration allows the fast path at all
     cdef bint counts                        # ... for increments of counters, and nothing else
     cdef bint takes_batches                 # atomic ones
-    cdef bint waits                         # for the disk: what waits is bounded
+    cdef readonly bint waits                         # for the disk: what waits is bounded
     cdef bint writes                        # acknowledges what the system has; not with `waits`
     cdef bint asks_interest                 # unwanted messages are not stored
     cdef bint discards_new
@@ -59,7 +59,7 @@ cdef class Ingest(Participant):
 
     cpdef uint64_t visible(self) noexcept
     cpdef uint64_t readable(self) noexcept
-    cdef int end_turn(self) except -1
+    cpdef int end_turn(self) except -1
     cdef int _check_acknowledged(self, uint64_t seq) except -1
     cpdef void acknowledge_through(self, uint64_t seq, bytes failure=*) except *
     cdef bint has_moved(self) except -1

@@ -759,7 +759,7 @@ cdef class Ingest(Participant):
         """
         return self.discarded_from - 1 if self.discarded_from else self.store.last_seq
 
-    cdef int end_turn(self) except -1:
+    cpdef int end_turn(self) except -1:
         """Note how much was stored up to now, to know later what still waits for the disk, and send
         the replies that need not wait.
         """

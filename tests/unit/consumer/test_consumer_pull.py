@@ -315,7 +315,7 @@ def test_a_plain_request_means_what_its_json_says(world: World, payload: bytes) 
     assert due_ns == (world.turn.monotonic_ns + request.expires if request.expires else 0)
     client = Client(world)
     client.subscribe("inbox")  # without a receiver it would be swept
-    assert delivery.sweep() == request.batch
+    assert delivery.pulls.sweep_all() == request.batch
     assert type(request)(batch=request.batch, expires=request.expires) == request
 
 

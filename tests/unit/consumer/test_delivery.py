@@ -81,7 +81,7 @@ def world() -> World:
 def pull(world: World, owner: Owner, client: Client, batch: int) -> list[str]:
     """Ack subjects of the messages that a request gets."""
     client.subscribe("inbox")
-    owner.delivery.add_request(b"inbox", batch, 0, 0, 0, False)
+    owner.delivery.pulls.add_request(b"inbox", batch, 0, 0, 0, False)
     owner.fill(world.store.last_seq)
     world.server.run_until_idle()
     return [frame.reply for frame in client.take()]
@@ -108,14 +108,14 @@ def test_other_acks_go_to_the_owner_with_what_they_say(world: World) -> None:
 
 def test_answers_wait_until_the_owner_has_kept_the_acks(world: World) -> None:
     owner, client = Owner(world, Pulls(10, False)), Client(world)
-    owner.delivery.keeps_acks = True
+    owner.delivery.replies.keeps_acks = True
     first, second = pull(world, owner, client, 2)
     client.subscribe("answer")
     client.publish(first, b"", "answer")
     assert owner.asked == [("keep_acks",)]
     owner.fill(world.store.last_seq)
     assert client.take() == []
-    owner.delivery.answer_acks(owner.delivery.answers_end)
+    owner.delivery.replies.answer_through(owner.delivery.replies.end)
     client.publish(second)
     owner.fill(world.store.last_seq)
     world.server.run_until_idle()
@@ -124,10 +124,10 @@ def test_answers_wait_until_the_owner_has_kept_the_acks(world: World) -> None:
 
 def test_pin_and_flow_id_are_those_of_the_owner(world: World) -> None:
     owner, client = Owner(world, Pulls(10, False)), Client(world)
-    owner.delivery.set_priorities(overflow=False, pins=True)
+    owner.delivery.pulls.set_priorities(overflow=False, pins=True)
     pull(world, owner, client, 2)
     assert owner.asked == [("new_pin",)]
-    assert owner.delivery.pin_id == b"PIN"
+    assert owner.delivery.pulls.pin_id == b"PIN"
     pushing = Owner(world)
     pushing.delivery.ask_flow()
     assert pushing.delivery.flow_subject == b"$JS.FC.S.C.ID"
@@ -139,7 +139,7 @@ def test_turn_wakes_the_owner_and_a_stream_asks_the_part(world: World) -> None:
     assert owner.limit_seq == 1
     (first,) = pull(world, owner, client, 1)
     assert owner.limit_seq == 2
-    owner.delivery.add_request(b"inbox", 1, 0, 0, 0, False)
+    owner.delivery.pulls.add_request(b"inbox", 1, 0, 0, 0, False)
     assert owner.has_demand
     owner.delivery.max_ack_pending = 1
     client.take()

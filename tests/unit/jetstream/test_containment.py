@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +19,10 @@ from tradewind.broker import broker as broker_module
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.session import Session
 from tradewind.consumer.consumer import ServerConsumer
-from tradewind.consumer.inactivity import Inactivity
 from tradewind.consumer.pull_intake import PullIntake
 from tradewind.jetstream import store_opening
 from tradewind.jetstream.consumer_catalog import open_consumer
+from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.engine import JetStreamEngine
 from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.hosted import HostedStream
@@ -156,19 +157,21 @@ def wait_for_a_message(world: World) -> None:
 
 def a_consumer(world: World, patch: Patch) -> None:
     wait_for_a_message(world)
-    patch.setattr(world.consumer(), "_fill", fail)
+    consumer = world.consumer()
+    consumer.delivery.queue_request(b"nobody", b"", b"not a plain request")
+    patch.setattr(consumer, "take_requests", fail)
     world.victim.publish("S.x", b"for both")
     assert [payload for *_, payload in pull(world.friend, "S", "d")] == [b"for both"]
 
 
-def a_consumer_that_cannot_say_its_deadline(world: World, patch: Patch) -> None:
+def a_consumer_whose_demand_is_not_known(world: World, patch: Patch) -> None:
     wait_for_a_message(world)
-    faulty, real = world.consumer().inactivity, Inactivity.deadline_ns
+    faulty, real = world.consumer(), Demand.update_waiting
 
-    def deadline_ns(inactivity: Inactivity, *arguments: Any) -> Any:
-        return fail() if inactivity is faulty else real(inactivity, *arguments)
+    def update_waiting(demand: Demand, consumer: Any) -> None:
+        return fail() if consumer is faulty else real(demand, consumer)
 
-    patch.setattr(Inactivity, "deadline_ns", deadline_ns)
+    patch.setattr(Demand, "update_waiting", update_waiting)
     world.victim.publish("S.x", b"for both")
     assert [payload for *_, payload in pull(world.friend, "S", "d")] == [b"for both"]
 
@@ -203,8 +206,8 @@ def a_stream_whose_commit_ends(world: World, patch: Patch) -> None:
 
 
 def a_commit_of_states(world: World, patch: Patch) -> None:
-    patch.setattr(world.consumer(), "encode_whole", fail)
-    patch.setattr(world.consumer(), "take_changes", fail)
+    failing = SimpleNamespace(entry_count=1, encode_whole=fail, take_changes=fail)
+    patch.setattr(world.consumer(), "source", failing)
     world.victim.publish("S.x")
     pull(world.victim, "S", "c")
     world.server.advance(0.5)
@@ -398,7 +401,7 @@ def a_restore_that_no_worker_takes(world: World, patch: Patch) -> None:
 
 BORDERS: tuple[tuple[Callable[[World, Patch], None], str], ...] = (
     (a_consumer, "consumer"),
-    (a_consumer_that_cannot_say_its_deadline, "consumer"),
+    (a_consumer_whose_demand_is_not_known, "consumer"),
     (a_pull_request, "pull request"),
     (a_stream_in_memory, "stream"),
     (a_stream_whose_commit_ends, "syncer"),

@@ -8,6 +8,7 @@ from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.folder import consumer_states
+from tradewind.store.format.ack_frame import frame_record
 from tradewind.store.format.ack_log import (
     HEADER_BYTES,
     LOG_PREFIX,
@@ -15,7 +16,6 @@ from tradewind.store.format.ack_log import (
     TRAILER_BYTES,
     apply_records,
     decode_with_trailer,
-    frame_record,
     log_header,
     log_name,
     log_numbers,
@@ -55,7 +55,7 @@ FOLLOWS = 5
 
 
 def log_record(number: int, offset: int, consumer: str, follows: int, changes: bytes) -> bytes:
-    return frame_record(number, offset, record_prefix(consumer, follows) + changes)
+    return frame_record(number, offset, record_prefix(consumer, follows), changes)
 
 
 def log_of(number: int, *bodies: bytes) -> bytes:

@@ -20,6 +20,7 @@ from tradewind.chain.chain_entries import (
 )
 from tradewind.store.contract import MessageCopy
 from tradewind.store.folder.chain_reading import ChainReader
+from tradewind.store.format.chain_hash import use_sha_instructions
 from tradewind.store.table.chain_links import ChainLinks, root_of_peaks, tree_root
 from tradewind.testing.fake_disk import SimulatedDisk
 
@@ -52,6 +53,35 @@ def test_tree_grows_as_that_of_the_reference(name: str, number: int) -> None:
         everything += links.link
         assert root_of_peaks(number, links.peaks) == frontier.root()
         assert tree_root(number, everything) == frontier.root()
+
+
+@both
+@pytest.mark.parametrize("sha_instructions", [True, False])
+def test_tree_is_that_of_the_reference_whenever_it_is_looked_at(
+    name: str, number: int, *, sha_instructions: bool
+) -> None:
+    chance = Random(number)
+    links, frontier = ChainLinks(number, bytes(32), lambda: 7), merkle.Frontier(digest_of(name))
+    use_sha_instructions(sha_instructions)
+    try:
+        for seq in range(1, 3000):
+            kind = chance.random()
+            if kind < 0.05:
+                links.remove(seq, seq, 1)
+                links.end_removals()
+            elif kind < 0.1:
+                links.add_message(MessageCopy(seq, seq, b"a", b"", bytes(5000)))
+            else:
+                links.add_message(MessageCopy(seq, seq, b"a", b"", b"%d" % seq))
+            frontier.append(links.link)
+            if chance.random() < 0.02:
+                assert root_of_peaks(number, links.peaks) == frontier.root()
+                before = links
+                links = ChainLinks(number, bytes(32), lambda: 7)
+                links.adopt(before.size, before.link, before.peaks, before.last_seq)
+    finally:
+        use_sha_instructions(True)
+    assert root_of_peaks(number, links.peaks) == frontier.root()
 
 
 def test_removals_become_sorted_ranges_that_do_not_touch_a_thousand_at_a_time() -> None:

@@ -89,7 +89,9 @@ class _Replayer:
                 else:
                     self._acknowledge(consumer, ack.seq)
                 if hosted.files is not None and not consumer.config.mem_storage:
-                    ticket = hosted.files.states.mark(consumer.name, consumer, is_urgent=True)
+                    ticket = hosted.files.states.mark(
+                        consumer.name, consumer.source, is_urgent=True
+                    )
                     self._engine.syncer.mark_dirty(hosted.files, self._engine.turn.monotonic_ns)
                     needed.states.append((hosted, consumer.name, ticket))
         for delete in commit.deletes:

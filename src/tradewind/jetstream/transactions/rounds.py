@@ -290,7 +290,9 @@ class Transactions:
             if key in states or hosted.files is None or consumer.config.mem_storage:
                 continue
             if hosted.is_attached and hosted.consumers.get(consumer.name) is consumer:
-                states[key] = hosted.files.states.mark(consumer.name, consumer, is_urgent=True)
+                states[key] = hosted.files.states.mark(
+                    consumer.name, consumer.source, is_urgent=True
+                )
         needed = NeededCommit(
             segment,
             [

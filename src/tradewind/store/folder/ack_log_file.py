@@ -16,7 +16,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tradewind.errors import StoreError
-from tradewind.store.format.ack_log import frame_record, log_header
+from tradewind.store.format.ack_frame import frame_record
+from tradewind.store.format.ack_log import log_header
 
 if TYPE_CHECKING:
     from tradewind.store.files.open_files import BlockFile, OpenFiles
@@ -54,7 +55,7 @@ class AckLogFile:
             header = log_header(self.number)
             file.write(header, 0)
             self.size = len(header)
-        record = frame_record(self.number, self.size, prefix + changes)
+        record = frame_record(self.number, self.size, prefix, changes)
         end = self.size + len(record)
         if end > self._extended:
             self._extend(end)

@@ -641,7 +641,8 @@ class ConsumerFiles(SyncTarget):
             self._write_stream()
         except StoreError:
             return False
-        return self.states.write(consumer, self._wall_ns())
+        # The time is only needed for the name of a new log.
+        return self.states.write(consumer, self._wall_ns() if self.states._log is None else 0)
 
     def finish_commit(self, commit: Commit) -> None:
         """See `ConsumerStates.finish_commit`."""

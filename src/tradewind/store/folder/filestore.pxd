@@ -49,6 +49,7 @@ cdef class FileStore(SyncTarget):
     cdef int _write_chain(self) except -1
     cdef bint _has_chores(self) except -1
     cpdef void flush(self) except *
+    cpdef void flush_unless_failed(self) except *
     cpdef void finish_commit(self, Commit commit) except *
     cpdef void drop_commit(self, Commit commit) except *
     cpdef bint resume(self) except -1

@@ -273,6 +273,11 @@ class FileStore(SyncTarget):
             if not self.is_fenced:
                 self.table.written_seq = self.table.last_seq
 
+    def flush_unless_failed(self) -> None:
+        """The same, but nothing if the store accepts no changes."""
+        if self.failure is None:
+            self.flush()
+
     def _write_chain(self) -> int:
         """Write the links of everything appended; they are synced with it."""
         assert self.chain is not None

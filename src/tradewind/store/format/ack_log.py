@@ -37,6 +37,7 @@ from msgspec.structs import replace
 
 from tradewind.durations import SECOND_NS
 from tradewind.errors import CorruptRecord
+from tradewind.store.format.ack_frame import FRAME_BYTES, KEY, record_hash
 from tradewind.store.format.consumer_file import (
     TIME_NS_MAX,
     ConsumerState,
@@ -44,7 +45,6 @@ from tradewind.store.format.consumer_file import (
     SequencePair,
     read_consumer_state,
 )
-from tradewind.store.format.hash import key_for
 from tradewind.store.format.varint import U64_MASK, ByteReader, append_uvarint
 
 LOG_PREFIX: Final = "tradewind.acks."
@@ -53,14 +53,12 @@ NUMBER_MAX: Final = 1 << 62
 MAGIC: Final = b"twacks-1"
 HEADER_BYTES: Final = 16
 TRAILER_BYTES: Final = 24
-_FRAME_BYTES: Final = 12
 _IS_PENDING: Final = 1
 _IS_REDELIVERED: Final = 2
 _IS_EXACT: Final = 4
 _EXACT_MAGIC: Final = b"twexact1"
 _EXACT_BYTES_MIN: Final = 2
 _CHANGE_BYTES_MIN: Final = 2
-_KEY: Final = key_for("tradewind acks")
 
 
 def log_name(number: int) -> str:
@@ -85,7 +83,7 @@ def next_number(last: int, now_ns: int) -> int:
 def with_trailer(state: bytes, number: int) -> bytes:
     """An o.dat with this number, which records may follow."""
     content = state + MAGIC + number.to_bytes(8, "little")
-    return content + _KEY.hash(content)
+    return content + KEY.hash(content)
 
 
 def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState, int]:
@@ -96,7 +94,7 @@ def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState
         times, end = _read_exact_times(data, path, end, state)
     if len(data) - end != TRAILER_BYTES or data[end : end + len(MAGIC)] != MAGIC:
         return state, 0
-    if _KEY.hash(data[:-8]) != data[-8:]:
+    if KEY.hash(data[:-8]) != data[-8:]:
         raise CorruptRecord(path, len(data) - 8, "the checksum does not match the state")
     number = int.from_bytes(data[end + len(MAGIC) : -8], "little")
     if number >= NUMBER_MAX:
@@ -144,15 +142,6 @@ def record_prefix(consumer: str, follows: int) -> bytes:
     return bytes(body)
 
 
-def frame_record(number: int, offset: int, body: bytes) -> bytes:
-    """A record with this body that begins at `offset` of the log `number`."""
-    return len(body).to_bytes(4, "little") + _record_hash(number, offset, body) + body
-
-
-def _record_hash(number: int, offset: int, body: bytes) -> bytes:
-    return _KEY.hash_parts([number.to_bytes(8, "little"), offset.to_bytes(8, "little"), body])
-
-
 class LogRecord(msgspec.Struct, frozen=True):
     """A complete record; `changes` begins with the changed values."""
 
@@ -166,12 +155,12 @@ def read_log(number: int, data: bytes, path: str) -> list[LogRecord]:
     if data[:HEADER_BYTES] != log_header(number):
         return []
     offset, records = HEADER_BYTES, []
-    while len(data) - offset > _FRAME_BYTES:
-        start = offset + _FRAME_BYTES
+    while len(data) - offset > FRAME_BYTES:
+        start = offset + FRAME_BYTES
         end = start + int.from_bytes(data[offset : offset + 4], "little")
         if (
             end > len(data)
-            or _record_hash(number, offset, data[start:end]) != data[offset + 4 : start]
+            or record_hash(number, offset, data[start:end]) != data[offset + 4 : start]
         ):
             break
         reader = ByteReader(data, path, start, end)

@@ -31,3 +31,6 @@ cdef void chain_hash_short(int algorithm, uint8_t* data, size_t size,
                            uint8_t* digest) noexcept nogil
 cdef void chain_node(int algorithm, const uint8_t* left, const uint8_t* right,
                      uint8_t* digest) noexcept nogil
+cdef bint hashes_side_by_side(int algorithm) noexcept nogil
+cdef void chain_hash_beside_node(uint8_t* data, size_t size, uint8_t* digest, const uint8_t* left,
+                                 const uint8_t* right, uint8_t* node) noexcept nogil

@@ -74,8 +74,73 @@ cdef extern from * nogil:
         _mm_storeu_si128((__m128i *)state, _mm_blend_epi16(pair, high, 0xF0));
         _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(high, pair, 8));
     }
+
+    /* Two hashes at once: each waits for the results of its own rounds most of the time, so the
+       second costs little. */
+    __attribute__((target("sha,sse4.1,ssse3")))
+    static void tw_sha256_both(uint32_t *state1, const uint8_t *data1, uint32_t *state2,
+                               const uint8_t *data2, size_t blocks) {
+        const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
+        __m128i pair1 = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state1), 0xB1);
+        __m128i pair2 = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state2), 0xB1);
+        __m128i high1 = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state1 + 4)), 0x1B);
+        __m128i high2 = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state2 + 4)), 0x1B);
+        __m128i abef1 = _mm_alignr_epi8(pair1, high1, 8), abef2 = _mm_alignr_epi8(pair2, high2, 8);
+        __m128i cdgh1 = _mm_blend_epi16(high1, pair1, 0xF0);
+        __m128i cdgh2 = _mm_blend_epi16(high2, pair2, 0xF0);
+        while (blocks--) {
+            const __m128i abef1_before = abef1, cdgh1_before = cdgh1;
+            const __m128i abef2_before = abef2, cdgh2_before = cdgh2;
+            __m128i words1[4], words2[4];
+            int step;
+            for (step = 0; step < 4; step++) {
+                words1[step] = _mm_shuffle_epi8(
+                    _mm_loadu_si128((const __m128i *)(data1 + 16 * step)), order);
+                words2[step] = _mm_shuffle_epi8(
+                    _mm_loadu_si128((const __m128i *)(data2 + 16 * step)), order);
+            }
+            #pragma GCC unroll 16
+            for (step = 0; step < 16; step++) {
+                const __m128i key = _mm_loadu_si128((const __m128i *)(TW_SHA256_K + 4 * step));
+                __m128i now1 = words1[step & 3], now2 = words2[step & 3];
+                __m128i sum1 = _mm_add_epi32(now1, key), sum2 = _mm_add_epi32(now2, key);
+                cdgh1 = _mm_sha256rnds2_epu32(cdgh1, abef1, sum1);
+                cdgh2 = _mm_sha256rnds2_epu32(cdgh2, abef2, sum2);
+                abef1 = _mm_sha256rnds2_epu32(abef1, cdgh1, _mm_shuffle_epi32(sum1, 0x0E));
+                abef2 = _mm_sha256rnds2_epu32(abef2, cdgh2, _mm_shuffle_epi32(sum2, 0x0E));
+                if (step < 12) {
+                    __m128i next1 = _mm_sha256msg1_epu32(now1, words1[(step + 1) & 3]);
+                    __m128i next2 = _mm_sha256msg1_epu32(now2, words2[(step + 1) & 3]);
+                    next1 = _mm_add_epi32(
+                        next1, _mm_alignr_epi8(words1[(step + 3) & 3], words1[(step + 2) & 3], 4));
+                    next2 = _mm_add_epi32(
+                        next2, _mm_alignr_epi8(words2[(step + 3) & 3], words2[(step + 2) & 3], 4));
+                    words1[step & 3] = _mm_sha256msg2_epu32(next1, words1[(step + 3) & 3]);
+                    words2[step & 3] = _mm_sha256msg2_epu32(next2, words2[(step + 3) & 3]);
+                }
+            }
+            abef1 = _mm_add_epi32(abef1, abef1_before);
+            cdgh1 = _mm_add_epi32(cdgh1, cdgh1_before);
+            abef2 = _mm_add_epi32(abef2, abef2_before);
+            cdgh2 = _mm_add_epi32(cdgh2, cdgh2_before);
+            data1 += 64;
+            data2 += 64;
+        }
+        pair1 = _mm_shuffle_epi32(abef1, 0x1B);
+        high1 = _mm_shuffle_epi32(cdgh1, 0xB1);
+        pair2 = _mm_shuffle_epi32(abef2, 0x1B);
+        high2 = _mm_shuffle_epi32(cdgh2, 0xB1);
+        _mm_storeu_si128((__m128i *)state1, _mm_blend_epi16(pair1, high1, 0xF0));
+        _mm_storeu_si128((__m128i *)(state1 + 4), _mm_alignr_epi8(high1, pair1, 8));
+        _mm_storeu_si128((__m128i *)state2, _mm_blend_epi16(pair2, high2, 0xF0));
+        _mm_storeu_si128((__m128i *)(state2 + 4), _mm_alignr_epi8(high2, pair2, 8));
+    }
     #else
     static int tw_has_sha(void) { return 0; }
+    static void tw_sha256_both(uint32_t *state1, const uint8_t *data1, uint32_t *state2,
+                               const uint8_t *data2, size_t blocks) {
+        (void)state1; (void)data1; (void)state2; (void)data2; (void)blocks;
+    }
     static void tw_sha256_quick(uint32_t *state, const uint8_t *data, size_t blocks) {
         (void)state; (void)data; (void)blocks;
     }
@@ -84,6 +149,8 @@ cdef extern from * nogil:
     const uint32_t TW_SHA256_K[64]
     bint tw_has_sha()
     void tw_sha256_quick(uint32_t* state, const uint8_t* data, size_t blocks)
+    void tw_sha256_both(uint32_t* state1, const uint8_t* data1, uint32_t* state2,
+                        const uint8_t* data2, size_t blocks)
 
 cdef extern from "<endian.h>" nogil:
     uint32_t be32toh(uint32_t value)
@@ -94,6 +161,7 @@ cdef extern from "<endian.h>" nogil:
 
 cdef enum:
     BLOCK = 64
+    NODE_BYTES = 65             # 1, and two hashes
     CHUNK_BLOCKS = 16
     CHUNK_START = 1
     CHUNK_END = 2
@@ -338,37 +406,76 @@ cdef void chain_hash_end(ChainHash* hash, uint8_t* digest) noexcept nogil:
         blake3_end(hash, digest)
 
 
-cdef void chain_hash_short(int algorithm, uint8_t* data, size_t size,
-                           uint8_t* digest) noexcept nogil:
-    """The hash of contiguous bytes; SHORT_SPARE more after them are overwritten."""
-    cdef ChainHash hash
-    cdef uint32_t state[8]
+cdef inline size_t sha256_pad(uint8_t* data, size_t size) noexcept nogil:
+    """Append the end of a SHA-256 input; returns its number of blocks."""
     cdef uint64_t bits = htobe64(<uint64_t>size * 8)
     cdef size_t blocks = (size + 9 + BLOCK - 1) // BLOCK
-    cdef int index
-    if algorithm != CHAIN_SHA256:
-        chain_hash_begin(&hash, algorithm)
-        chain_hash_add(&hash, data, size)
-        chain_hash_end(&hash, digest)
-        return
     memset(data + size, 0, blocks * BLOCK - size)
     data[size] = 0x80
     memcpy(data + blocks * BLOCK - 8, &bits, 8)
-    memcpy(state, START, 32)
-    sha256_blocks(state, data, blocks)
+    return blocks
+
+
+cdef inline void sha256_store(uint32_t* state, uint8_t* digest) noexcept nogil:
+    cdef int index
     for index in range(8):
         state[index] = htobe32(state[index])
     memcpy(digest, state, CHAIN_HASH_BYTES)
 
 
+cdef void chain_hash_short(int algorithm, uint8_t* data, size_t size,
+                           uint8_t* digest) noexcept nogil:
+    """The hash of contiguous bytes; SHORT_SPARE more after them are overwritten."""
+    cdef ChainHash hash
+    cdef uint32_t state[8]
+    cdef size_t blocks
+    if algorithm != CHAIN_SHA256:
+        chain_hash_begin(&hash, algorithm)
+        chain_hash_add(&hash, data, size)
+        chain_hash_end(&hash, digest)
+        return
+    blocks = sha256_pad(data, size)
+    memcpy(state, START, 32)
+    sha256_blocks(state, data, blocks)
+    sha256_store(state, digest)
+
+
 cdef void chain_node(int algorithm, const uint8_t* left, const uint8_t* right,
                      uint8_t* digest) noexcept nogil:
     """The node of a Merkle tree above two others; `digest` may be one of them."""
-    cdef uint8_t data[1 + 2 * CHAIN_HASH_BYTES + SHORT_SPARE]
+    cdef uint8_t data[NODE_BYTES + SHORT_SPARE]
     data[0] = 1
     memcpy(&data[1], left, CHAIN_HASH_BYTES)
     memcpy(&data[1 + CHAIN_HASH_BYTES], right, CHAIN_HASH_BYTES)
-    chain_hash_short(algorithm, data, 1 + 2 * CHAIN_HASH_BYTES, digest)
+    chain_hash_short(algorithm, data, NODE_BYTES, digest)
+
+
+cdef bint hashes_side_by_side(int algorithm) noexcept nogil:
+    """Whether `chain_hash_beside_node` is faster than the two calls that it stands for."""
+    return is_quick and algorithm == CHAIN_SHA256
+
+
+cdef void chain_hash_beside_node(uint8_t* data, size_t size, uint8_t* digest, const uint8_t* left,
+                                 const uint8_t* right, uint8_t* node) noexcept nogil:
+    """The SHA-256 of contiguous bytes as `chain_hash_short`, and a node as `chain_node`; neither
+    depends on the other.
+    """
+    cdef uint8_t data2[NODE_BYTES + SHORT_SPARE]
+    cdef uint32_t state[8]
+    cdef uint32_t state2[8]
+    cdef size_t blocks = sha256_pad(data, size), blocks2, common
+    data2[0] = 1
+    memcpy(&data2[1], left, CHAIN_HASH_BYTES)
+    memcpy(&data2[1 + CHAIN_HASH_BYTES], right, CHAIN_HASH_BYTES)
+    blocks2 = sha256_pad(data2, NODE_BYTES)
+    memcpy(state, START, 32)
+    memcpy(state2, START, 32)
+    common = min(blocks, blocks2)
+    tw_sha256_both(state, data, state2, data2, common)
+    sha256_blocks(state, data + common * BLOCK, blocks - common)
+    sha256_blocks(state2, data2 + common * BLOCK, blocks2 - common)
+    sha256_store(state, digest)
+    sha256_store(state2, node)
 
 
 # ------------------------------------------------------------------ for tests and checks

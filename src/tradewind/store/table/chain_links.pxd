@@ -7,6 +7,7 @@ from tradewind.store.format.chain_hash cimport CHAIN_HASH_BYTES
 
 cdef enum:
     PEAKS_MAX = 64
+    LEAVES_MAX = 64
 
 
 cdef class ChainLinks:
@@ -20,6 +21,13 @@ cdef class ChainLinks:
     # The roots of the complete subtrees over all links, the largest first.
     cdef uint8_t _peaks[PEAKS_MAX][CHAIN_HASH_BYTES]
     cdef uint32_t _depth
+    # Links that are not in the tree yet, by their number; each entry adds a node at most, so there
+    # are no more than the tree has levels.
+    cdef uint8_t _leaves[LEAVES_MAX][CHAIN_HASH_BYTES]
+    cdef uint64_t _pushed                   # so many links are in the tree, or on their way
+    cdef uint8_t _node[CHAIN_HASH_BYTES]    # on its way, if `_has_node`
+    cdef bint _has_node
+    cdef uint64_t _carry                    # a bit for each subtree that it may complete
     cdef Buffer _pending                    # records that no file has yet
     cdef Buffer _removed                    # pairs of sequences that no entry names yet ...
     cdef int _reason                        # ... and why they went
@@ -31,4 +39,6 @@ cdef class ChainLinks:
     cdef int _begin_entry(self, size_t size) except -1
     cdef int _other(self, uint8_t kind, const char* body, uint32_t size) except -1
     cdef void _push(self) noexcept nogil
+    cdef bint _next_node(self) noexcept nogil
+    cdef void _settle_tree(self) noexcept nogil
     cpdef bint is_waiting(self) noexcept

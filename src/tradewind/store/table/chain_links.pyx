@@ -14,8 +14,8 @@ from tradewind.containers.buffer cimport (
     buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
 from tradewind.store.files.open_files cimport BlockFile
 from tradewind.store.format.chain_hash cimport (
-    CHAIN_HASH_BYTES, SHORT_SPARE, ChainHash, chain_hash_add, chain_hash_begin, chain_hash_end,
-    chain_hash_short, chain_node)
+    CHAIN_HASH_BYTES, SHORT_SPARE, ChainHash, chain_hash_add, chain_hash_begin,
+    chain_hash_beside_node, chain_hash_end, chain_hash_short, chain_node, hashes_side_by_side)
 
 from tradewind.chain.chain_entries import MESSAGE, REMOVAL, RANGES_MAX, decode_removal
 
@@ -97,7 +97,14 @@ cdef class ChainLinks:
             memcpy(at, &size, 4)
             memcpy(at + 4, header, header_size)
             memcpy(at + 4 + header_size, payload, payload_size)
-            chain_hash_short(self.algorithm, head, total, self._link)
+            if hashes_side_by_side(self.algorithm) and self._next_node():
+                # A node of the tree over the links before, at hardly any cost.
+                self._depth -= 1
+                self._carry >>= 1
+                chain_hash_beside_node(
+                    head, total, self._link, self._peaks[self._depth], self._node, self._node)
+            else:
+                chain_hash_short(self.algorithm, head, total, self._link)
         else:
             chain_hash_begin(&hash, self.algorithm)
             chain_hash_add(&hash, head, MESSAGE_HEAD)
@@ -202,17 +209,36 @@ cdef class ChainLinks:
         return 0
 
     cdef void _push(self) noexcept nogil:
-        """Add the last link to the tree, as its next leaf."""
-        cdef uint64_t size = self.size
-        cdef uint8_t node[CHAIN_HASH_BYTES]
-        memcpy(node, self._link, CHAIN_HASH_BYTES)
-        while size & 1:
-            self._depth -= 1
-            chain_node(self.algorithm, self._peaks[self._depth], node, node)
-            size >>= 1
-        memcpy(self._peaks[self._depth], node, CHAIN_HASH_BYTES)
-        self._depth += 1
+        """Add the last link to the tree, as its next leaf. It may wait: its nodes are hashed beside
+        the links of later entries, one each.
+        """
+        if self.size - self._pushed >= LEAVES_MAX or not hashes_side_by_side(self.algorithm):
+            self._settle_tree()
+        memcpy(self._leaves[self.size % LEAVES_MAX], self._link, CHAIN_HASH_BYTES)
         self.size += 1
+
+    cdef bint _next_node(self) noexcept nogil:
+        """Whether a node is to be hashed: the one above the last of `_peaks` and `_node`."""
+        while self._carry & 1 == 0:
+            if self._has_node:
+                memcpy(self._peaks[self._depth], self._node, CHAIN_HASH_BYTES)
+                self._depth += 1
+                self._has_node = False
+            if self._pushed == self.size:
+                return False
+            # The subtrees that the leaf completes are the ones at the end of its number.
+            memcpy(self._node, self._leaves[self._pushed % LEAVES_MAX], CHAIN_HASH_BYTES)
+            self._carry = self._pushed
+            self._has_node = True
+            self._pushed += 1
+        return True
+
+    cdef void _settle_tree(self) noexcept nogil:
+        """Hash all nodes that are missing."""
+        while self._next_node():
+            self._depth -= 1
+            self._carry >>= 1
+            chain_node(self.algorithm, self._peaks[self._depth], self._node, self._node)
 
     # -------------------------------------------------------------- what there is
 
@@ -224,6 +250,7 @@ cdef class ChainLinks:
     @property
     def peaks(self):
         """The roots of the complete subtrees, the largest first, 32 bytes each."""
+        self._settle_tree()
         return (<const char*>self._peaks[0])[:self._depth * CHAIN_HASH_BYTES]
 
     cpdef bint is_waiting(self) noexcept:
@@ -263,7 +290,9 @@ cdef class ChainLinks:
         memcpy(self._link, <const char*>link, CHAIN_HASH_BYTES)
         memcpy(self._peaks, <const char*>peaks, len(peaks))
         self._depth = <uint32_t>(len(peaks) // CHAIN_HASH_BYTES)
-        self.size = size
+        self._carry = 0
+        self._has_node = False
+        self.size = self._pushed = size
         self.last_seq = last_seq
 
     def follow(self, bytes link not None, uint64_t seq):

@@ -17,43 +17,76 @@ A change that cannot be written or synced ends the commits of this stream (`fail
 get the error. When a full disk has room again the stream goes on (`resumed`).
 """
 
-from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.folder.filestore cimport FileStore
-from tradewind.store.commits.syncer cimport Syncer
-from tradewind.stream.ingest cimport Ingest
+from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING, Protocol
+
+from tradewind.errors import StoreError
+
+if TYPE_CHECKING:
+    from tradewind.store.commits.commit import SyncTarget
+    from tradewind.store.commits.syncer import SyncEntry, Syncer
+    from tradewind.store.folder.filestore import FileStore
+    from tradewind.stream.ingest import Ingest
+    from tradewind.stream.stream import Stream
 
 
 class Audience(Protocol):
-    """The objects that wait for the messages of a stream. The stub declares what it must have."""
+    """The objects that wait for the messages of a stream; provided by the engine."""
+
+    @property
+    def demand(self) -> Sized:
+        """The takers of messages; if it is empty, none has to be woken."""
+        ...
+
+    def wake_consumers(self) -> None:
+        """Wake the consumers, because more messages may be visible."""
+
+    @property
+    def companions(self) -> Sized:
+        """The companions of the stream."""
+        ...
+
+    def tell_companions(self) -> None:
+        """Notify companions that more messages have become durable."""
+
+    def resumed(self) -> None:
+        """Called when the stream takes messages again, after a full disk."""
 
 
-cdef class CommitPath:
+class CommitPath:
     """The commits of one stream. A stream in files takes part in commits from `attach` to
     `detach`.
     """
 
-    def __init__(self, stream not None, Ingest ingest not None, FileStore files):
-        self._stream = stream
+    def __init__(self, stream: Stream, ingest: Ingest, files: FileStore | None) -> None:
+        self.audience: Audience | None = None
         self.ingest = ingest
+        self.entry: SyncEntry | None = None
+        self._syncer: Syncer | None = None
+        self._stream = stream
         self._files = files
-        self._waiting = deque()
+        self._waiting: deque[tuple[int, Callable[[StoreError | None], None]]] = deque()
 
     # -------------------------------------------------------------- life
 
-    def attach(self, Syncer syncer not None):
+    def attach(self, syncer: Syncer) -> None:
         """Commit the changes of a stream in files from now on."""
         if self._files is not None:
             self._syncer = syncer
             self.entry = syncer.attach(
-                self._files, on_synced=self.kept, on_failure=self.failed,
-                on_resumed=self.resumed, mode=self._stream.sync_mode)
+                self._files,
+                on_synced=self.kept,
+                on_failure=self.failed,
+                on_resumed=self.resumed,
+                mode=self._stream.sync_mode,
+            )
 
-    def detach(self, when_free not None):
+    def detach(self, when_free: Callable[[], None]) -> None:
         """Take no further part; `when_free` is called as soon as no commit uses the files."""
-        if self.entry is None:
+        if self._syncer is None or self._files is None:
             when_free()
             return
         syncer, self._syncer, self.entry = self._syncer, None, None
@@ -61,10 +94,10 @@ cdef class CommitPath:
 
     # -------------------------------------------------------------- the path
 
-    cpdef void commit_changes(self, int64_t now_ns) except *:
+    def commit_changes(self, now_ns: int) -> None:
         """Called at the end of a turn in which the stream changed."""
-        cdef Ingest ingest = self.ingest
-        if self.entry is None:
+        ingest, entry = self.ingest, self.entry
+        if entry is None or self._syncer is None or self._files is None:
             self.show()
             return
         failure = self._files.failure
@@ -72,16 +105,16 @@ cdef class CommitPath:
             self._stream.failed(failure)
         elif ingest.waits:
             ingest.end_turn()
-            self.entry.waiters = ingest.replies.count
-        self._syncer.changed(self.entry, now_ns)
+            entry.waiters = ingest.replies.count
+        self._syncer.changed(entry, now_ns)
 
-    def kept(self, _store, uint64_t number):
+    def kept(self, _store: SyncTarget, number: int) -> None:
         """Called when the syncer has stored this round."""
         self.show()
         if self._waiting:
             self.tell(None, number)
 
-    cpdef void show(self) except *:
+    def show(self) -> None:
         """Acknowledge the durable messages, and wake the consumers that may see more."""
         self.ingest.acknowledge_through(self.ingest.visible())
         if self.audience is not None:
@@ -92,12 +125,12 @@ cdef class CommitPath:
 
     # -------------------------------------------------------------- failures
 
-    def failed(self, _store, error not None):
+    def failed(self, _store: SyncTarget, error: StoreError) -> None:
         """Refuse everything that waits; called after a disk error or an internal error."""
         self._stream.failed(error)
         self.tell(error)
 
-    def resumed(self, _store):
+    def resumed(self, _store: SyncTarget) -> None:
         """Continue; called when the disk has room again."""
         self.ingest.acknowledge_through(self.ingest.visible())
         if self.audience is not None:
@@ -105,11 +138,11 @@ cdef class CommitPath:
 
     # -------------------------------------------------------------- requests
 
-    def when_durable(self, done not None):
+    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
         """Call `done` when all changes so far are as durable as the stream promises, or with the
         error if they will not be.
         """
-        if self.entry is None:
+        if self._syncer is None or self._files is None:
             done(None)
         elif self._files.failure is not None:
             done(self._files.failure)
@@ -119,7 +152,7 @@ cdef class CommitPath:
             self._waiting.append((number, done))
             self.ingest.turn.mark_dirty(self.ingest)
 
-    def tell(self, error, kept=None):
+    def tell(self, error: StoreError | None, kept: int | None = None) -> None:
         """Notify those who wait for a commit; with `kept`, those up to this round."""
         while self._waiting and (kept is None or self._waiting[0][0] <= kept):
             _, done = self._waiting.popleft()
