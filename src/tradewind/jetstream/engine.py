@@ -42,6 +42,7 @@ from tradewind.jetstream.jetstream_account import (
     account_limits,
 )
 from tradewind.jetstream.lanes import Lane, Steps, Workers
+from tradewind.jetstream.later_removals import LaterRemovals
 from tradewind.jetstream.name_source import NameSource
 from tradewind.jetstream.replication.origin_links import NoRemotes, Remotes
 from tradewind.jetstream.stream_catalog import delete_stream
@@ -105,7 +106,7 @@ class JetStreamEngine:
         self.turn = broker.router.turn
         self.syncer = syncer
         self.usage = Usage()  # of all streams
-        self.timers: Timers[Timed] = Timers()
+        self.timers = Timers()
         # The hosts of the objects that a turn lists.
         self.hosts: dict[Participant, HostedStream] = {}
         self.consumer_hosts: dict[Participant, HostedStream] = {}
@@ -137,6 +138,7 @@ class JetStreamEngine:
         # The work that streams leave while all of them are closed, see `close`; else None.
         self._unfinished: list[Callable[[], None]] | None = None
         self.api = ApiCounts()
+        self.removals = LaterRemovals(self)
         self._snapshots: Snapshots | None = None
         self._restores: Restores | None = None
         # Messages that consumers give up; None: none has so far.
@@ -414,6 +416,7 @@ class JetStreamEngine:
         self._unfinished = unfinished
         self._do_all(*(partial(self._dismiss, tenant) for tenant in self.accounts.values()))
         self._unfinished = None
+        unfinished += self.removals.close()
         run_all([partial(self._finish, finish) for finish in unfinished])
 
     def _stop_templates(self) -> None:
@@ -459,6 +462,8 @@ def timer_label(owner: Timed) -> str:
         return "timer of a consumer"
     if isinstance(owner, StreamFollower):
         return "timer of a mirror or source"
+    if isinstance(owner, LaterRemovals):
+        return "timer of removals"
     return "timer of a stream" if isinstance(owner, HostedStream) else "timer of a backup"
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sweeps import sweep
 
 from harness import RawClient, ServerProcess
 
@@ -168,6 +169,6 @@ def test_a_start_with_jetstream_loads_only_that_beside(tmp_path: Path) -> None:
     assert len(ready) <= JETSTREAM_MODULES_MAX
 
 
-@pytest.mark.parametrize("module", sorted(NOT_FOR_A_PLAIN_SERVER | NOT_FOR_AN_EMPTY_STORE))
+@sweep("module", sorted(NOT_FOR_A_PLAIN_SERVER | NOT_FOR_AN_EMPTY_STORE))
 def test_what_is_not_to_be_loaded_exists(module: str) -> None:
     assert importlib.util.find_spec(module) is not None
