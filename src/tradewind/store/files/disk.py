@@ -270,8 +270,9 @@ class Disk(Protocol):
         """Whether the path is a folder."""
 
     def remembering(self) -> AbstractContextManager[None]:
-        """`with disk.remembering():` a folder may be listed only once, as nobody else changes it,
-        and changes are made by one thread at a time.
+        """Allow the disk to list each folder once inside a `with` block.
+
+        Only this process changes the store meanwhile, and one thread at a time.
         """
         return nullcontext()
 

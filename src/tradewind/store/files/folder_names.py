@@ -1,8 +1,8 @@
-"""The names in folders that were listed a moment ago, while a stream is opened.
+"""Remembers the names in folders while a stream is opened.
 
-Owns what one opening remembers: it asks a dozen times whether something is in the same three
-folders, which nobody else changes meanwhile. It lists folders and never changes them; the disk has
-it drop everything before each change of its own.
+Owns the lists of names, because an opening asks a dozen times for something in the same three
+folders, and no other process changes these meanwhile. It lists folders and never changes them; the
+disk has it drop everything before each change of its own.
 """
 
 from __future__ import annotations
