@@ -146,7 +146,9 @@ class Follower:
             rule.avoidance,
         )
 
-    async def _consume(self, js: JetStream, info: StreamInfo, messages_max: int) -> OrderedMessages:
+    async def _consume(
+        self, js: JetStream, info: StreamInfo, messages_max: int
+    ) -> OrderedMessages:
         state, start = info.state, self._start
         settings: dict[str, Any] = {"filter_subjects": self._subjects}
         if start == "new":

@@ -87,7 +87,9 @@ class FrameScan:
         has its value there.
         """
         wanted = bounds_of(self.options, state.name, rows)
-        is_open = bool(self.options.archive) or (self.options.is_table and not self.options.history)
+        is_open = bool(self.options.archive) or (
+            self.options.is_table and not self.options.history
+        )
         return wanted if is_open else wanted.between(1, state.last_seq)
 
     def _heard(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -239,7 +239,9 @@ def bucket(
     return _source(given, columns, decode, schema, fails_on_data_loss, place)
 
 
-def objects(name: str, *, columns: Iterable[str] = (), **place: Unpack[FramePlace]) -> FrameSource:
+def objects(
+    name: str, *, columns: Iterable[str] = (), **place: Unpack[FramePlace]
+) -> FrameSource:
     """The objects of an object store; their contents are read only if `columns` has `content`."""
     return _source({"objectStore": name}, columns, "", "infer", None, place)
 

@@ -113,7 +113,9 @@ class DuckDesk:
             for name in named:
                 if lake_of(question, catalog, name) is not None:
                     raise NeedsSparkError(f"{name} has a lake table, which is read with it")
-                table = DuckTable(name, where_of(question), is_bucket=name not in catalog.streams)
+                table = DuckTable(
+                    name, where_of(question), is_bucket=name not in catalog.streams
+                )
                 closing.callback(table.close)
                 tables.append(table)
             others = {name: folder_dataset(name, folders[name]) for name in sorted(used)}
@@ -171,9 +173,7 @@ class DuckDesk:
         if no_table := _NO_TABLE.search(reason):
             reason = f"table {no_table[1]!r} does not exist{near(no_table[1], known)}"
         elif isinstance(error, duckdb.OutOfMemoryException):
-            reason = (
-                f"the query needs more than {MEMORY} of memory; --engine spark has no such limit"
-            )
+            reason = f"the query needs more than {MEMORY} of memory; --engine spark has no such limit"
         elif isinstance(error, duckdb.ParserException | duckdb.BinderException) or isinstance(
             error, duckdb.CatalogException
         ):

@@ -47,7 +47,9 @@ class MisfitError(PipelineError):
 class SqlColumns:
     """The columns of a stream or bucket in SQL, with the fields of its payloads."""
 
-    def __init__(self, name: str, own: PlainColumns, payload: str, fields: pa.Schema) -> None:
+    def __init__(
+        self, name: str, own: PlainColumns, payload: str, fields: pa.Schema
+    ) -> None:
         self._name = name
         self._payload = payload
         self._fields = fields
