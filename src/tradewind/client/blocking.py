@@ -272,8 +272,8 @@ def connect_blocking(*args: Any, **kwargs: Any) -> BlockingTwin:
 
 
 def with_blocking(function: Callable[..., Any], target: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a function of the asynchronous client gives for a target: of a blocking one, its
-    result, which is waited for.
+    """Call a function of the asynchronous client with a target, and wait for the result if the
+    target is a blocking one.
     """
     if isinstance(target, BlockingTwin):
         return target._call(function, (target, *args), kwargs)

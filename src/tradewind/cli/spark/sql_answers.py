@@ -18,7 +18,7 @@ from tradewind.pipelines.sql.caller import WRITE_CANCEL_SECONDS, ElsewhereError,
 from tradewind.pipelines.sql.wire import Ask
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.sql.desk import Asked, Desk
+    from tradewind.pipelines.sql.desk import Desk, PendingAnswer
 
 # How long a query that was cancelled is waited for; then its session is left to it.
 CANCEL_SECONDS: Final = 5.0
@@ -61,17 +61,17 @@ class OwnSession:
             pass  # in between an interruption is noticed
         if self._error is not None:
             raise self._error
-        from tradewind.pipelines.sql.desk import Asked, Desk, question_of
+        from tradewind.pipelines.sql.desk import Desk, PendingAnswer, question_of
         from tradewind.pipelines.sql.rendering import RenderStyle, lines
 
         if self._desk is None:
             self._desk = Desk(self._session.newSession())
-        result = self._wait(Asked(self._desk, question_of(ask))).result()
+        result = self._wait(PendingAnswer(self._desk, question_of(ask))).result()
         for line in lines(result, RenderStyle(ask.format, ask.width)):
             write(line + "\n")
         return result.has_more
 
-    def _wait(self, asked: Asked) -> Asked:
+    def _wait(self, asked: PendingAnswer) -> PendingAnswer:
         try:
             while not asked.wait(_WAIT_SECONDS):
                 pass

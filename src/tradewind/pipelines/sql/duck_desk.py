@@ -70,19 +70,19 @@ class DuckDesk:
         self._group = ""
 
     def begin(self, group: str, text: str) -> None:
-        """See `Answering`."""
+        """See `AnsweringDesk`."""
         del text
         self._group = group
 
     def cancel(self, group: str) -> None:
-        """See `Answering`."""
+        """See `AnsweringDesk`."""
         with self._lock:
             self._cancelled = group
             if self._engine is not None and group == self._group:
                 self._engine.interrupt()
 
     def progress(self, group: str) -> tuple[int, int]:
-        """See `Answering`; nothing is known before the answer."""
+        """See `AnsweringDesk`; nothing is known before the answer."""
         del group
         return 0, 0
 
@@ -113,9 +113,7 @@ class DuckDesk:
             for name in named:
                 if lake_of(question, catalog, name) is not None:
                     raise NeedsSparkError(f"{name} has a lake table, which is read with it")
-                table = DuckTable(
-                    name, where_of(question), is_bucket=name not in catalog.streams
-                )
+                table = DuckTable(name, where_of(question), is_bucket=name not in catalog.streams)
                 closing.callback(table.close)
                 tables.append(table)
             others = {name: folder_dataset(name, folders[name]) for name in sorted(used)}
@@ -173,7 +171,9 @@ class DuckDesk:
         if no_table := _NO_TABLE.search(reason):
             reason = f"table {no_table[1]!r} does not exist{near(no_table[1], known)}"
         elif isinstance(error, duckdb.OutOfMemoryException):
-            reason = f"the query needs more than {MEMORY} of memory; --engine spark has no such limit"
+            reason = (
+                f"the query needs more than {MEMORY} of memory; --engine spark has no such limit"
+            )
         elif isinstance(error, duckdb.ParserException | duckdb.BinderException) or isinstance(
             error, duckdb.CatalogException
         ):
@@ -209,7 +209,7 @@ class _Engine:
 
 def _described(engine: duckdb.DuckDBPyConnection, name: str) -> QueryResult:
     quoted = name.replace('"', '""')
-    found = engine.execute(f'describe "{quoted}"').fetchall()  # noqa: S608 - the name of a table
+    found = engine.execute(f'describe "{quoted}"').fetchall()
     rows = [(row[0], str(row[1]).lower(), None) for row in found]
     return QueryResult(["col_name", "data_type", "comment"], rows, has_more=False)
 
