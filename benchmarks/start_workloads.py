@@ -1,4 +1,4 @@
-"""What is measured of a start on a full folder: 100 and 1,000 streams of 1,000 messages each, so
+"""What is measured of a start on a full folder: 100 to 3,000 streams of 1,000 messages each, so
 that a cost which grows faster than the folder shows.
 
 The figures are the processor time up to the first answer about the last stream, after the server
@@ -87,4 +87,5 @@ def _ready_cpu_s(server: Server, count: int) -> float:
 START_WORKLOADS = (
     Workload("start-streams-100", "on 100 streams of 1,000 messages", starting(100), RELAXED),
     Workload("start-streams-1k", "on 1,000 streams of 1,000 messages", starting(1000), RELAXED),
+    Workload("start-streams-3k", "on 3,000 streams of 1,000 messages", starting(3000), RELAXED),
 )

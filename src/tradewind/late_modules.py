@@ -8,6 +8,7 @@ does this, before anything else is imported; it never changes what another progr
 
 from __future__ import annotations
 
+import os
 import sys
 from types import ModuleType
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 # The functions that uvloop takes out of a module when it is imported.
 _TAKEN = {"inspect": ("isgenerator", "iscoroutinefunction")}
-# Used by functions of asyncio, traceback and subprocess that report errors or start processes.
-LATE = ("inspect", "locale", "textwrap", "tokenize")
+# Used by functions of asyncio, traceback and subprocess that report errors or start processes, and
+# by uuid to ask for the name of the system.
+LATE = ("inspect", "locale", "platform", "textwrap", "tokenize")
 
 
 class LateModule(ModuleType):
@@ -28,6 +30,8 @@ class LateModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in _TAKEN.get(self.__name__, ()):
             return _late_function(self, name)
+        if (self.__name__, name) == ("platform", "system"):
+            return _system_name
         return getattr(_loaded(self), name)
 
 
@@ -74,6 +78,11 @@ def import_event_loop() -> None:
     """Import asyncio and uvloop."""
     with Late():
         import uvloop  # noqa: F401
+
+
+def _system_name() -> str:
+    """`platform.system()`, for whose sake alone uuid imports the module."""
+    return os.uname().sysname
 
 
 def _withdraw(name: str) -> None:

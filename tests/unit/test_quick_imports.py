@@ -84,6 +84,12 @@ def test_absent_module_cannot_be_imported_inside_and_can_afterwards(write: Write
     importlib.import_module("late_sample")
 
 
+def test_name_of_the_system_is_what_platform_says() -> None:
+    import platform
+
+    assert LateModule("platform").system() == platform.system()
+
+
 def test_event_loop_works_without_what_it_imports_for_rare_questions() -> None:
     text = """
 import sys

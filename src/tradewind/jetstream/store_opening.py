@@ -119,18 +119,10 @@ def recover_account(
         if folder.stream in tenant.configs:
             continue
         try:
-            if folder.is_unfinished():
-                continue  # a creation that was cut off; the next one of this name uses it
-            meta = folder.read_meta()
-            stream_config_from_dict(meta.config)  # names what does not fit
-            reason = unsupported_reason(meta.config.get("metadata"), meta.unknown_fields)
-            if reason is not None:
-                tenant.problems[folder.stream] = reason
-                engine.log.warn(
-                    f"  Detected unsupported stream '{tenant.name} > {folder.stream}': {reason}"
-                )
-                continue
-            opened.append(recover_stream(engine, tenant, folder, units=units))
+            with root.disk.remembering():
+                hosted = _recover_found(engine, tenant, folder, units)
+            if hosted is not None:
+                opened.append(hosted)
         except Exception as error:
             place = f"'{tenant.name} > {folder.stream}'"
             tenant.problems[folder.stream] = reason = _reason(engine, error, place)
@@ -142,6 +134,22 @@ def recover_account(
         freeze(hosted) if engine.is_read_only else hosted.recovered()
     if not engine.is_read_only:
         _secure(opened, run_all)
+
+
+def _recover_found(
+    engine: JetStreamEngine, tenant: JetStreamAccount, folder: StreamFolder, units: UnitRule
+) -> HostedStream | None:
+    """Open the stream in a folder; None if there is none, or none that this version can serve."""
+    if folder.is_unfinished():
+        return None  # a creation that was cut off; the next one of this name uses it
+    meta = folder.read_meta()
+    stream_config_from_dict(meta.config)  # names what does not fit
+    reason = unsupported_reason(meta.config.get("metadata"), meta.unknown_fields)
+    if reason is None:
+        return recover_stream(engine, tenant, folder, units=units)
+    tenant.problems[folder.stream] = reason
+    engine.log.warn(f"  Detected unsupported stream '{tenant.name} > {folder.stream}': {reason}")
+    return None
 
 
 def _repeat_transactions(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:

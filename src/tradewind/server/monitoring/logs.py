@@ -49,6 +49,8 @@ class Log:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._destination = _destination(options)
+        # The last time to the second as text: a start with many streams logs thousands of lines.
+        self._stamped = (-1, False, "")
         self._set_levels(options)
 
     def _set_levels(self, options: ServerOptions) -> None:
@@ -116,9 +118,11 @@ class Log:
         prefix = f"[{self._pid}] "
         if self._with_time:
             seconds, rest_ns = divmod(self._now_ns(), 1_000_000_000)
-            moment = time.gmtime(seconds) if self._utc else time.localtime(seconds)
-            stamp = time.strftime("%Y/%m/%d %H:%M:%S", moment)
-            prefix += f"{stamp}.{rest_ns // 1000:06d} "
+            if (stamped := self._stamped)[:2] != (seconds, self._utc):
+                moment = time.gmtime(seconds) if self._utc else time.localtime(seconds)
+                stamp = time.strftime("%Y/%m/%d %H:%M:%S", moment)
+                self._stamped = stamped = seconds, self._utc, stamp
+            prefix += f"{stamped[2]}.{rest_ns // 1000:06d} "
         try:
             with self._lock:
                 self._sink.write(level, prefix, text)

@@ -39,8 +39,8 @@ import os
 import resource
 import stat
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache, partial
 from typing import Literal, Protocol, Self
 
@@ -49,6 +49,7 @@ from tradewind.platform_calls import O_DIRECTORY
 from tradewind.private_files import sync_folder
 from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.files.file_sync import sync_descriptor
+from tradewind.store.files.folder_names import FolderNames
 from tradewind.store.files.side_threads import SideThreads
 
 Buffer = bytes | bytearray | memoryview
@@ -267,6 +268,13 @@ class Disk(Protocol):
 
     def is_directory(self, path: str) -> bool:
         """Whether the path is a folder."""
+
+    def remembering(self) -> AbstractContextManager[None]:
+        """Allow the disk to list each folder once inside a `with` block.
+
+        Only this process changes the store meanwhile, and one thread at a time.
+        """
+        return nullcontext()
 
     def sync_directory(self, path: str) -> None:
         """Wait until the names in this folder are durable."""
@@ -518,6 +526,22 @@ class OsDisk(Disk):
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if allowed != resource.RLIM_INFINITY:
             self.block_files_max = max(8, min(BLOCK_FILES_MAX, allowed // 2))
+        self._names: FolderNames | None = None
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """See `Disk.remembering`."""
+        before, self._names = self._names, FolderNames()
+        try:
+            yield
+        finally:
+            self._names = before
+            self._changes()
+
+    def _changes(self) -> None:
+        """Called before names change."""
+        if self._names is not None:
+            self._names.drop()
 
     def open(self, path: str, *, writes: bool = False) -> OsFile:
         """See `Disk.open`."""
@@ -526,6 +550,7 @@ class OsDisk(Disk):
     def create(self, path: str, *, replace: bool = False) -> OsFile:
         """See `Disk.create`."""
         how = os.O_TRUNC if replace else os.O_EXCL
+        self._changes()
         return self._opened(path, "create", os.O_RDWR | os.O_CREAT | how)
 
     def _opened(self, path: str, operation: Operation, flags: int) -> OsFile:
@@ -538,6 +563,7 @@ class OsDisk(Disk):
     def rename(self, source: str, target: str) -> None:
         """See `Disk.rename`."""
         source, target = path_below(self.root, source), path_below(self.root, target)
+        self._changes()
         try:
             os.rename(source, target)
         except OSError as error:
@@ -546,6 +572,7 @@ class OsDisk(Disk):
     def link(self, source: str, target: str) -> None:
         """See `Disk.link`."""
         source, target = path_below(self.root, source), path_below(self.root, target)
+        self._changes()
         try:
             os.link(source, target, follow_symlinks=False)
         except OSError as error:
@@ -554,6 +581,7 @@ class OsDisk(Disk):
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
         path = path_below(self.root, path)
+        self._changes()
         try:
             os.unlink(path)
         except OSError as error:
@@ -565,6 +593,7 @@ class OsDisk(Disk):
         """
         path = path_below(self.root, path)
         folder, name = os.path.split(path)
+        self._changes()
         try:
             descriptor = self._folder_without_links(folder)
             try:
@@ -603,6 +632,7 @@ class OsDisk(Disk):
     def make_directory(self, path: str, *, sync: bool = False) -> None:
         """See `Disk.make_directory`; the root's own parents are made too."""
         path = path_within(self.root, path)
+        self._changes()
         missing: list[str] = []
         while not os.path.isdir(path):
             missing.append(path)
@@ -619,16 +649,24 @@ class OsDisk(Disk):
         """See `Disk.list_directory`."""
         path = path_within(self.root, path)
         try:
-            return sorted(os.listdir(path))
+            return sorted(os.listdir(path)) if self._names is None else self._names.names(path)
         except OSError as error:
             raise disk_error(path, "list_directory", error.errno) from error
 
     def exists(self, path: str) -> bool:
         """See `Disk.exists`."""
+        if self._names is not None:
+            known = self._names.is_there(path_within(self.root, path))
+            if known is not None:
+                return known
         return self._mode(path) != 0
 
     def is_directory(self, path: str) -> bool:
         """See `Disk.is_directory`."""
+        if self._names is not None:
+            known = self._names.is_folder(path_within(self.root, path))
+            if known is not None:
+                return known
         return stat.S_ISDIR(self._mode(path))
 
     def _mode(self, path: str) -> int:
@@ -678,6 +716,7 @@ class OsDisk(Disk):
         gets.
         """
         path = path_below(self.root, path)
+        self._changes()
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         except OSError as error:

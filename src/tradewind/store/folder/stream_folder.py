@@ -787,11 +787,12 @@ class StoreRoot:
         folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
         if not self.disk.is_directory(folder):
             return []  # it never had a stream
-        return [
-            self.stream(account, name)
-            for name in self.disk.list_directory(folder)
-            if not name_problem(name) and self._may_be_directory(f"{folder}/{name}")
-        ]
+        with self.disk.remembering():
+            return [
+                self.stream(account, name)
+                for name in self.disk.list_directory(folder)
+                if not name_problem(name) and self._may_be_directory(f"{folder}/{name}")
+            ]
 
     def streams(self, account: str) -> StoreListing:
         """The streams of an account; nothing on disk changes."""
