@@ -21,7 +21,6 @@ cdef enum:
     TEXT_SIZE = 23              # "@at 2026-12-24T18:00:00", without the zone
     YEAR_MIN = 1970
     YEAR_MAX = 2261             # later years do not fit 64 bits of nanoseconds
-    NO_TIME = -1
 
 
 cdef inline int64_t digits(const char* text, int count) noexcept nogil:

@@ -48,6 +48,7 @@ from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish_checks import PublishChecks
 from tradewind.stream.reply_bodies import ReplyBodies, or_stored
+from tradewind.stream.schedule_intake import ScheduleIntake
 from tradewind.stream.schedules import Schedules
 from tradewind.stream.slow_path import SlowPath
 from tradewind.stream.storing import Storing
@@ -308,6 +309,8 @@ class Stream:
             and config.republish is None
             and config.mirror is None
         )
+        takes_schedules = config.allow_msg_schedules and not config.allow_msg_counter
+        self.ingest.scheduling = ScheduleIntake(config.subjects) if takes_schedules else None
         self.ingest.configure(
             acks=not config.no_ack,
             is_plain=is_plain and not config.allow_msg_counter,
