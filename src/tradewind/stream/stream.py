@@ -19,6 +19,7 @@ that a power failure could remove: `visible_seq`.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
@@ -36,7 +37,7 @@ from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.commits.syncer import SyncMode
 from tradewind.store.contract import limits_of
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.folder.time_files import read_schedules
+from tradewind.store.folder.time_files import read_schedule_times
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.stamps_ahead import is_any_ahead, note_ahead
@@ -217,9 +218,10 @@ class Stream:
         """Restore the times of schedules."""
         if self.schedules is None:
             return
-        known, stamp = read_schedules(self.files) if self.files is not None else ([], 0)
-        times = [(schedule.seq, schedule.fire_ns) for schedule in known]
-        self.schedules.recover(times, stamp, now_ns)
+        if self.files is None:
+            self.schedules.recover(array("Q"), array("q"), 0, now_ns)
+        else:
+            self.schedules.recover(*read_schedule_times(self.files), now_ns)
 
     def load_times(self, now_ns: int) -> None:
         """Restore what depends on times: schedules, and messages that are ahead of the clock."""
