@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.errors import StoreError
@@ -49,7 +51,7 @@ class Workers(Protocol):
         """Run `work` in another thread, then call `done` with its error in the loop."""
 
 
-class Task(NamedTuple):
+class Task(msgspec.Struct, frozen=True):
     """A task of a lane; `label` and `detail` name it for the watch over slow turns."""
 
     steps: Steps[None]

@@ -22,7 +22,7 @@ from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.pipelines.definition.loading import names_in, near
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.notation.column_templates import quoted_sql
-from tradewind.pipelines.payloads.inference import Inferred, infer
+from tradewind.pipelines.payloads.inference import InferredFields, infer
 from tradewind.pipelines.payloads.schemas import sample_payloads
 from tradewind.pipelines.relations.statements import WRITING_WORDS, is_writing
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
@@ -161,7 +161,7 @@ def folder_frame(spark: SparkSession, name: str, place: str) -> DataFrame:
 
     kind, _, path = place.partition(":")
     if kind not in FORMATS or path.startswith("//"):
-        kind, path = _format_of(place), place
+        kind, path = format_of_folder(place), place
     try:
         if kind == "delta":
             return _delta_frame(spark, path)
@@ -185,7 +185,8 @@ def _delta_frame(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.option("basePath", path).parquet(*delta_files(path))
 
 
-def _format_of(place: str) -> str:
+def format_of_folder(place: str) -> str:
+    """The format of a folder, as its files show."""
     folder = Path(place)
     if (folder / "_delta_log").is_dir():
         return "delta"
@@ -240,7 +241,7 @@ class QueryTable:
     def _sign(self) -> str:
         return f"a message of {self.name} does not match the fields that were found"
 
-    def settle(self) -> Inferred | None:
+    def settle(self) -> InferredFields | None:
         """Read all messages, so that the fields fit each of them; None if there are no fields.
 
         For what cannot be run again with other types.

@@ -7,18 +7,21 @@ them to Spark as options and to the client as arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from tradewind.spark.connections.logins import JobLogin, resolve_servers, spark_name
+from tradewind.spark.connections.logins import (
+    DEFAULT_SERVER,
+    JobLogin,
+    resolve_servers,
+    spark_name,
+)
 
 if TYPE_CHECKING:
     from tradewind.client.core.connect_options import ConnectSettings
     from tradewind.sync import Connection
 
-DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 
-
-class Addressed(Protocol):
+class AddressedPart(Protocol):
     """A part of a pipeline that may name its server."""
 
     @property
@@ -43,7 +46,7 @@ class PipelineAddress:
     login: JobLogin = field(default_factory=JobLogin)
 
     @classmethod
-    def first_of(cls, *places: Addressed) -> PipelineAddress:
+    def first_of(cls, *places: AddressedPart) -> PipelineAddress:
         """The address of the first place that names a server or a context.
 
         The login may stand elsewhere: in a place that is nearer, or in one that names no server of

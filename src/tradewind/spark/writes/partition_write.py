@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tradewind.client.streams.row_window import RowWindow
     from tradewind.spark.options.sink_options import SinkOptions
     from tradewind.spark.providers.network import ReadAddress
-    from tradewind.spark.writes.outgoing_columns import ColumnPlan, Outgoing
+    from tradewind.spark.writes.outgoing_columns import ColumnPlan, OutgoingColumns
 
 logger = logging.getLogger(__name__)
 WINDOW_MESSAGES: Final = 8192
@@ -122,7 +122,7 @@ class PartitionWrite:
         """Write all rows; how many there were."""
         options = self._options
         seconds = options.timeout_seconds
-        self._js = connection.jetstream(publish_window=WINDOW_MESSAGES)
+        self._js = self._opened(connection)
         await self._look()
         self._window_ns = self._info.config.duplicate_window
         # A message that is sent again after a reconnect must arrive while its id is remembered.
@@ -133,6 +133,9 @@ class PartitionWrite:
             return await self._write(_arriving(batches))
         runs = KeptMark(bucket, run_key(self._epoch.token), WriteRun, seconds)
         return await self._write_named(_arriving(batches), runs)
+
+    def _opened(self, connection: Connection) -> JetStream:
+        return connection.jetstream(publish_window=WINDOW_MESSAGES)
 
     async def _look(self) -> None:
         """The target as it is now."""
@@ -336,7 +339,7 @@ class PartitionWrite:
     def _new_rows(self) -> OutgoingRows:
         return OutgoingRows(self._scope, by_key=bool(self._options.bucket))
 
-    def _load(self, rows: OutgoingRows, outgoing: Outgoing) -> None:
+    def _load(self, rows: OutgoingRows, outgoing: OutgoingColumns) -> None:
         rows.load(
             outgoing.subjects,
             outgoing.payloads,
