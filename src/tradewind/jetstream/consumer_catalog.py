@@ -255,9 +255,7 @@ def change_consumer(
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(consumer.name, consumer_config_to_dict(config), consumer.created_ns)
         try:
-            rewrite = hosted.stream.folder.consumer_rewrite(meta)
-            yield rewrite
-            hosted.stream.rewritten(rewrite)
+            yield hosted.stream.folder.consumer_rewrite(meta)
         except StoreError as error:
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     old_filters = (consumer.config.filter_subject, consumer.config.filter_subjects)
@@ -353,4 +351,4 @@ def _delete_files(engine: JetStreamEngine, hosted: HostedStream, name: str) -> S
                 f"JetStream cannot remove deleted consumers of '{hosted.place}' from disk: {error}"
             )
 
-    engine.removals.add(folder.trash, folder.clear_trash, cleared)
+    engine.removals.add(folder.trash, folder.trash.clear, cleared)

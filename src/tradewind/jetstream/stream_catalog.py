@@ -237,13 +237,11 @@ def update_stream(
     meta = hosted.stream.meta_with(config)
     try:
         if (folder := hosted.stream.folder) is not None:
-            rewrite = folder.rewrite(meta)
             tenant.changing[name] = _concerns_nobody_else(old, config)
             try:
-                yield rewrite
+                yield folder.rewrite(meta)
             finally:
                 del tenant.changing[name]
-            hosted.stream.rewritten(rewrite)
         for _ in hosted.stream.before_change(config):
             yield let_others_go_first
         hosted.apply(meta, config)

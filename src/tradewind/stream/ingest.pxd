@@ -10,6 +10,7 @@ from tradewind.stream.fast_core cimport OpenFastBatch
 from tradewind.stream.header_scan cimport TextSpan
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.publish_replies cimport ReplyQueue
+from tradewind.stream.schedule_intake cimport ScheduleIntake
 from tradewind.stream.staging cimport OpenBatch, Staging
 from tradewind.containers.buffer cimport Buffer
 
@@ -34,7 +35,8 @@ cdef class Ingest(Participant):
     cdef bint is_plain                      # the configuration allows the fast path at all
     cdef bint counts                        # ... for increments of counters, and nothing else
     cdef bint takes_batches                 # atomic ones
-    cdef readonly bint waits                         # for the disk: what waits is bounded
+    cdef public ScheduleIntake scheduling   # of plain schedules; or None
+    cdef readonly bint waits                # for the disk: what waits is bounded
     cdef bint writes                        # acknowledges what the system has; not with `waits`
     cdef bint asks_interest                 # unwanted messages are not stored
     cdef bint discards_new
@@ -65,6 +67,7 @@ cdef class Ingest(Participant):
     cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1
     cdef bint _count(self, Message* message) except -1
+    cdef bint _schedule(self, Message* message) except -1
     cdef bint _last_sum(self, Message* message, int64_t* total) except -1
     cdef OpenFastBatch _next_of_fast(self, Message* message)
     cdef int _note_fast(self, OpenFastBatch fast, Message* message, uint64_t seq) except -1

@@ -10,6 +10,7 @@ from tradewind.stream.fast_batch_intake import FastBatches
 from tradewind.stream.fast_core import OpenFastBatch
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish_replies import ReplyQueue, Rider
+from tradewind.stream.schedule_intake import ScheduleIntake
 from tradewind.stream.staging import OpenBatch, Staging
 from tradewind.stream.upkeep import Upkeep
 
@@ -53,6 +54,7 @@ class Ingest(Participant):
     credit_bytes: int
     acknowledged_seq: int
     acknowledged_bytes: int
+    scheduling: ScheduleIntake | None
     def __init__(
         self,
         router: Router,

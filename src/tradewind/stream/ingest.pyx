@@ -28,6 +28,7 @@ from tradewind.stream.message_ids cimport EXPIRED_AT_ONCE_MAX, EXPIRED_PER_ID, M
 from tradewind.stream.part_scan cimport COMMIT_END, COMMIT_NONE, PartFields, scan_part
 from tradewind.stream.publish_replies cimport (
     REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, REPLY_TEXT, ReplyQueue, Rider)
+from tradewind.stream.schedule_intake cimport ScheduleIntake
 from tradewind.stream.staging cimport OpenBatch, PartHead, part_bytes
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
@@ -37,11 +38,14 @@ from typing import Protocol
 
 from tradewind.api import errors
 from tradewind.errors import StoreError
+from tradewind.store.table.schedule_times import note_schedule
 from tradewind.store.table.stamps_ahead import note_ahead
 from tradewind.stream.schedule_checks import may_direct
 
 cdef enum:
     HEADER_BYTES_MAX = 65535
+    # Larger schedules take the slow path.
+    SCHEDULE_BYTES_MAX = 32768
 
 BUSY_HEADER = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 CREDIT_UNLIMITED = 2**62
@@ -170,6 +174,8 @@ cdef class Ingest(Participant):
         if header_size and scan_header(message.body, header_size, &id) != HEADER_PLAIN:
             if self.takes_batches and fast is None and self._stage(message):
                 return 1
+            if self.scheduling is not None and fast is None and self._schedule(message):
+                return 1
             return self._leave(message)
         size = self.store.stored_size(message.subject_size, header_size, total_size - header_size)
         if not self._fits(message, size):
@@ -238,6 +244,41 @@ cdef class Ingest(Participant):
         if self.acks and message.reply_size:
             self.replies.add(REPLY_ACK, seq, message.reply, message.reply_size, NULL, 0, tail, 0,
                              write_tail(tail, total))
+        return True
+
+    cdef bint _schedule(self, Message* message) except -1:
+        """Store a plain schedule on a subject without messages; False if it needs the slow path."""
+        cdef ScheduleIntake scheduling = self.scheduling
+        cdef uint32_t payload_size = <uint32_t>(message.total_size - message.header_size)
+        cdef size_t header_size
+        cdef int64_t due_ns = 0
+        cdef uint64_t seq
+        cdef TextSpan no_id
+        no_id.size = 0
+        if self.asks_interest or self.store.index.find(
+                message.subject, message.subject_size) != NULL \
+                or not scheduling.read(message.subject, message.subject_size, message.body,
+                                       <uint32_t>message.header_size, self.turn.steady_ns(),
+                                       &due_ns) \
+                or not self._may_direct(message):
+            return False
+        header_size = buffer_size(&scheduling.header)
+        if message.total_size + header_size > SCHEDULE_BYTES_MAX or not self._fits(
+                message, self.store.stored_size(
+                    message.subject_size, header_size, payload_size)):
+            return False
+        try:
+            seq = self._append(message.subject, message.subject_size,
+                               scheduling.header.data + scheduling.header.begin,
+                               <uint32_t>header_size, message.body + message.header_size,
+                               payload_size, &no_id, 0)
+        except StoreError as error:
+            self.slow_path.store_failed(error, message.reply[:message.reply_size])
+            return True
+        note_schedule(self.store, seq, due_ns)
+        self.deadline_changed()
+        if self.acks and message.reply_size:
+            self.replies.add(REPLY_ACK, seq, message.reply, message.reply_size, NULL, 0, NULL, 0, 0)
         return True
 
     cdef bint _last_sum(self, Message* message, int64_t* total) except -1:

@@ -21,7 +21,6 @@ cdef enum:
     TEXT_SIZE = 23              # "@at 2026-12-24T18:00:00", without the zone
     YEAR_MIN = 1970
     YEAR_MAX = 2261             # later years do not fit 64 bits of nanoseconds
-    NO_TIME = -1
 
 
 cdef inline int64_t digits(const char* text, int count) noexcept nogil:
@@ -105,9 +104,20 @@ cdef bint adopt_one(MessageStore store, uint64_t seq, int64_t due_ns, bint is_kn
     return True
 
 
-def adopt_known(MessageStore store not None, list known not None):
-    """Adopt schedules by their sequences and times from before the start; returns the rest."""
-    return [pair for pair in known if not adopt_one(store, pair[0], pair[1], True)]
+def adopt_known(MessageStore store not None, uint64_t[::1] sequences, int64_t[::1] times_ns,
+                uint64_t stamp):
+    """Adopt live schedules below a stamp by their times from before the start; returns the rest,
+    as pairs.
+    """
+    cdef Py_ssize_t index
+    cdef uint64_t seq
+    left = []
+    for index in range(len(sequences)):
+        seq = sequences[index]
+        if seq < stamp and store.is_live(seq) \
+                and not adopt_one(store, seq, times_ns[index], True):
+            left.append((seq, times_ns[index]))
+    return left
 
 
 def adopt_stored(MessageStore store not None, sequences not None):

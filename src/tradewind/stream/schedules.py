@@ -13,7 +13,8 @@ refuses is retried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -169,9 +170,9 @@ class Schedules:
                 self._store.schedules.add(seq, planned_ns)
         self._refused.clear()
 
-    def recover(self, known: Iterable[tuple[int, int]], stamp: int, now_ns: int) -> None:
-        """Restore the times: `known` are those from below `stamp`, the others follow from the
-        messages.
+    def recover(self, sequences: array[int], times_ns: array[int], stamp: int, now_ns: int) -> None:
+        """Restore the times: those of `sequences` below `stamp` are known, the others follow from
+        the messages.
 
         If no run of a repeating schedule is found, there was none, or its message was removed
         since. If all messages are there, it is the former: it is overdue. Otherwise a run is rather
@@ -179,8 +180,7 @@ class Schedules:
         """
         store = self._store
         complete_from = _complete_from(store)
-        live = [(seq, due_ns) for seq, due_ns in known if seq < stamp and store.is_live(seq)]
-        for seq, due_ns in adopt_known(store, live):
+        for seq, due_ns in adopt_known(store, sequences, times_ns, stamp):
             message = store.get(seq)
             if _fields(message).get(header_fields.SCHEDULE):
                 self._adopt(message, due_ns, stamp)
@@ -221,6 +221,8 @@ class Schedules:
     def _follow_runs(self, stamp: int) -> None:
         """Update schedules from the messages of their runs."""
         store = self._store
+        if stamp > store.last_seq:
+            return  # none can have run since
         first = max(min(seq for seq, _ in store.schedules.pending()), stamp)
         runs = sequences_with(store, b"Nats-Scheduler", first)
         if not runs:

@@ -19,6 +19,7 @@ that a power failure could remove: `visible_seq`.
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
@@ -36,7 +37,7 @@ from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.commits.syncer import SyncMode
 from tradewind.store.contract import limits_of
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.folder.time_files import read_schedules
+from tradewind.store.folder.time_files import read_schedule_times
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.stamps_ahead import is_any_ahead, note_ahead
@@ -48,6 +49,7 @@ from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish_checks import PublishChecks
 from tradewind.stream.reply_bodies import ReplyBodies, or_stored
+from tradewind.stream.schedule_intake import ScheduleIntake
 from tradewind.stream.schedules import Schedules
 from tradewind.stream.slow_path import SlowPath
 from tradewind.stream.storing import Storing
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import RePublish, StreamState, SubjectTransform
     from tradewind.store.files.creation import Creation
-    from tradewind.store.files.meta_files import MetaRewrite
     from tradewind.store.folder.stream_folder import StreamFolder
 
 IDS_LATE_NS = 1_000_000_000
@@ -216,9 +217,10 @@ class Stream:
         """Restore the times of schedules."""
         if self.schedules is None:
             return
-        known, stamp = read_schedules(self.files) if self.files is not None else ([], 0)
-        times = [(schedule.seq, schedule.fire_ns) for schedule in known]
-        self.schedules.recover(times, stamp, now_ns)
+        if self.files is None:
+            self.schedules.recover(array("Q"), array("q"), 0, now_ns)
+        else:
+            self.schedules.recover(*read_schedule_times(self.files), now_ns)
 
     def load_times(self, now_ns: int) -> None:
         """Restore what depends on times: schedules, and messages that are ahead of the clock."""
@@ -308,6 +310,8 @@ class Stream:
             and config.republish is None
             and config.mirror is None
         )
+        takes_schedules = config.allow_msg_schedules and not config.allow_msg_counter
+        self.ingest.scheduling = ScheduleIntake(config.subjects) if takes_schedules else None
         self.ingest.configure(
             acks=not config.no_ack,
             is_plain=is_plain and not config.allow_msg_counter,
@@ -424,13 +428,6 @@ class Stream:
         if creation.is_lazy:
             assert self.folder is not None
             self.folder.unsettled.add(creation)
-            self.turn.mark_dirty(self.ingest)
-
-    def rewritten(self, rewrite: MetaRewrite) -> None:
-        """The same for a configuration that was replaced."""
-        if rewrite.is_lazy:
-            assert self.folder is not None
-            self.folder.unsettled.add_rewrite(rewrite)
             self.turn.mark_dirty(self.ingest)
 
     def failed(self, error: StoreError) -> None:

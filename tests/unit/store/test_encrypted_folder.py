@@ -11,6 +11,7 @@ from power_cuts import both_and_one, cut_off
 from tradewind.errors import StoreError
 from tradewind.options import NO_SECRET, EncryptionOptions, Secret
 from tradewind.store.contract import MessageCopy
+from tradewind.store.files.joint_step import make
 from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder.stream_folder import NotReadable, StreamExists, StreamFolder
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
@@ -261,7 +262,7 @@ def test_refused_creation_of_a_consumer_leaves_the_key_of_the_one_that_is_there(
         folder.create_consumer(CONSUMER, ConsumerState(), NOW)
     folder.states.mark("C", STATE)
     folder.states.commit(NOW)
-    folder.update_consumer(CONSUMER)
+    make(folder.consumer_rewrite(CONSUMER))
     folder.update(META)
     assert opened(disk, ring("k"))
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tradewind.errors import CorruptRecord
+from tradewind.store.format.schedule_codec import decode_times
 from tradewind.store.format.side_files import (
     Schedule,
     SourcePosition,
@@ -56,9 +59,43 @@ def test_files_without_entries_have_17_bytes() -> None:
     ],
 )
 def test_what_is_no_sched_db_is_refused(data: bytes, reason: str) -> None:
-    with pytest.raises(CorruptRecord, match=reason) as caught:
-        decode_schedules(data, "msgs/sched.db")
-    assert caught.value.path == "msgs/sched.db"
+    for decode in (decode_schedules, decode_times):
+        with pytest.raises(CorruptRecord, match=reason) as caught:
+            decode(data, "msgs/sched.db")
+        assert caught.value.path == "msgs/sched.db"
+
+
+def times_or_error(data: bytes, *, quickly: bool) -> object:
+    try:
+        if quickly:
+            sequences, times, stamp = decode_times(data)
+            return list(sequences), list(times), stamp
+        schedules, stamp = decode_schedules(data)
+    except CorruptRecord as error:
+        return str(error)
+    return [one.seq for one in schedules], [one.fire_ns for one in schedules], stamp
+
+
+@given(
+    st.lists(
+        st.builds(
+            Schedule,
+            st.binary(max_size=3),
+            st.integers(-(2**63), 2**63 - 1),
+            st.integers(0, 2**64 - 1),
+        ),
+        max_size=4,
+    ),
+    st.integers(0, 60),
+    st.binary(max_size=3),
+    st.integers(0, 3),
+)
+def test_times_are_read_quickly_as_they_are_carefully(
+    schedules: list[Schedule], place: int, noise: bytes, removed: int
+) -> None:
+    data = encode_schedules(schedules, 9)
+    for each in (data, data[:place] + noise + data[place + removed :]):
+        assert times_or_error(each, quickly=True) == times_or_error(each, quickly=False)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from stream_folder_kit import (
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.files.disk import DiskFull, FolderInUse, MissingFile
+from tradewind.store.files.joint_step import make
 from tradewind.store.files.meta_files import write_meta
 from tradewind.store.folder.stream_folder import (
     NotReadable,
@@ -172,9 +173,9 @@ def test_deletion_takes_all_or_nothing() -> None:
 def test_a_stream_deleted_twice_leaves_the_second_one_deleted_too() -> None:
     disk = made()
     folder = folder_on(disk)
-    folder.retire()
+    make(folder.retirement())
     folder.create(NEW)
-    folder.retire()
+    make(folder.retirement())
     assert disk.list_directory(folder.path.rpartition("/")[0]) == [".S", ".S-1"]
     folder.remove_retired()
     assert disk.list_directory(folder.path.rpartition("/")[0]) == []

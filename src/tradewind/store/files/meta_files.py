@@ -46,37 +46,19 @@ def write_meta(disk: Disk, folder: str, data: bytes, key_text: str) -> None:
 
 
 class MetaRewrite(JointStep):
-    """The replacement of both files in the folder at `path`; after a crash it has the old pair or
-    the new one.
+    """The replacement of both files in the folder at `path`; a crash leaves the old pair or the
+    new one.
 
-    With `is_lazy` nobody waits until it is certain that a power failure leaves the new pair; the
-    owner has the folder synced later, see `unsettled`. The folder's own name must be durable
-    already: with the sum the stream or consumer exists.
+    The folder's own name must be durable already: with the sum the stream or consumer exists.
     """
 
-    def __init__(
-        self, disk: Disk, path: str, data: bytes, key_text: str, *, is_lazy: bool = False
-    ) -> None:
-        self.path = path
-        self.is_lazy = is_lazy
-        # What is left to be synced, as of a `Creation`.
-        self.names: Sequence[tuple[str, str]] = ()
+    def __init__(self, disk: Disk, path: str, data: bytes, key_text: str) -> None:
         self._disk = disk
+        self._path = path
         self._data = data
         self._key_text = key_text
         self._open: list[DiskFile] = []
         self._is_aside = True
-
-    def placed_files(self) -> list[str]:
-        """The files themselves are synced before they get their names."""
-        return []
-
-    def folders(self) -> list[str]:
-        """The folder with the new names."""
-        return [self.path]
-
-    def names_are_durable(self) -> None:
-        """Nothing else has to be known."""
 
     @classmethod
     def together(cls, steps: Sequence[Self]) -> Iterator[Calls]:
@@ -92,11 +74,11 @@ class MetaRewrite(JointStep):
         for step in steps:
             step.attempt(step._place)
             step._close()
-        sync_shared(disk, [(step.path, step) for step in steps if not step.is_lazy])
+        sync_shared(disk, [(step._path, step) for step in steps])
 
     def _write(self) -> None:
         """Write both files under temporary names."""
-        disk, folder = self._disk, self.path
+        disk, folder = self._disk, self._path
         if has_meta(disk, folder):
             finish_meta(disk, folder, find_meta(disk, folder, self._key_text))
         total = meta_sum(self._data, self._key_text)
@@ -105,19 +87,19 @@ class MetaRewrite(JointStep):
             self._open[-1].write(content, 0)
 
     def _syncs(self) -> Calls:
-        """What is on disk before the files take their places."""
+        """The syncs that end before the files take their places."""
         if self.error is not None:
             return []
         return [
             *(file.sync for file in self._open),
-            partial(self._disk.sync_directory, self.path),
+            partial(self._disk.sync_directory, self._path),
         ]
 
     def _place(self) -> None:
         self._close()
         self._is_aside = False
         for name in (META_FILE, META_SUM_FILE):
-            self._disk.rename(_aside(self.path, name), f"{self.path}/{name}")
+            self._disk.rename(_aside(self._path, name), f"{self._path}/{name}")
 
     def fail(self, error: StoreError) -> None:
         """Record the failure, and remove the temporary files: the rest of them would take the very
@@ -128,7 +110,7 @@ class MetaRewrite(JointStep):
         if is_first and self._is_aside:
             for name in (META_SUM_FILE, META_FILE):
                 with suppress(StoreError):
-                    self._disk.remove(_aside(self.path, name))
+                    self._disk.remove(_aside(self._path, name))
 
     def _close(self) -> None:
         while self._open:

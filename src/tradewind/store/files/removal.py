@@ -1,9 +1,9 @@
-"""Takes folders out of the way, and removes what is in them later.
+"""Folders are taken out of the way at once, and the files in them are removed later.
 
-Owns the order in which a folder goes. It is renamed first, which is one change for any number of
-files: a crash leaves all of it or nothing. The name is durable, with one sync for all folders that
-go from the same place, before anybody hears of the removal, or if nobody waits for the disk, before
-the first file in it is removed: a folder that is found under its old name again is complete.
+Owns the order in which a folder goes. First it is renamed, which is one change for any number of
+files: a crash leaves all of it or nothing. One sync makes the names of all folders durable that
+leave the same place together. Only then are files removed, so that a folder that is found under its
+old name again is complete.
 
 The new names begin with a dot, below the folder of all streams. Both servers remove such folders at
 their start.
@@ -15,16 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from tradewind.store.files.disk import MissingFile
 from tradewind.store.files.joint_step import Calls, JointStep, sync_shared
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk
 
 
-class Removal(JointStep):
-    """The removal of the folder at `path`. `find_place` gives its new path, and `moved` is called
-    with that in the thread that renames. With `is_lazy` the new name is not durable.
+class FolderRemoval(JointStep):
+    """The removal of the folder at `path`. `find_place` returns its new path, and `moved` is called
+    with that in the thread that renames. The new name of a lazy one is not durable.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class Removal(JointStep):
         find_place: Callable[[], str],
         moved: Callable[[str], None],
         *,
-        is_lazy: bool,
+        is_lazy: bool = False,
     ) -> None:
         self._disk = disk
         self._path = path
@@ -61,28 +60,21 @@ class Removal(JointStep):
 
 
 class Trash:
-    """Folders that were taken out of `folder`, and whose files are still to be removed.
+    """Folders of one stream whose new names are durable, and whose files are still to be removed.
 
-    `clear` is for one worker at a time; `add` may be called by any other meanwhile.
+    Both methods may be called by workers, `clear` by one at a time.
     """
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._folder = folder
         self._places: list[str] = []
 
     def add(self, place: str) -> None:
         """Add a folder by its new path."""
         self._places.append(place)
 
-    def clear(self, *, is_lazy: bool) -> None:
-        """Remove all files. With `is_lazy` the new names of the folders are not durable yet."""
+    def clear(self) -> None:
+        """Remove all files; what cannot be removed is left to the next start."""
         places, self._places = self._places, []
-        if is_lazy and places:
-            try:
-                self._disk.sync_directory(self._folder)
-            except MissingFile:
-                # It is going too: then its own new name has to be durable.
-                self._disk.sync_directory(places[0].rpartition("/")[0])
         for place in places:
             self._disk.remove_tree(place)

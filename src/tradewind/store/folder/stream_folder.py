@@ -30,14 +30,8 @@ from tradewind.store.contract import limits_of
 from tradewind.store.files.creation import Creation
 from tradewind.store.files.disk import DiskFault, MissingFile
 from tradewind.store.files.joint_step import make
-from tradewind.store.files.meta_files import (
-    FoundMeta,
-    MetaRewrite,
-    find_meta,
-    finish_meta,
-    has_meta,
-)
-from tradewind.store.files.removal import Removal, Trash
+from tradewind.store.files.meta_files import MetaRewrite, find_meta, finish_meta, has_meta
+from tradewind.store.files.removal import FolderRemoval, Trash
 from tradewind.store.files.unsettled import Unsettled
 from tradewind.store.files.witness import WITNESS_FILE, first_testimony
 from tradewind.store.folder.consumer_states import ConsumerStates
@@ -89,6 +83,7 @@ from tradewind.store.format.meta import (
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
+    from tradewind.store.files.meta_files import FoundMeta
     from tradewind.store.files.vault import MainKeyRing, Sealer, StreamVault
     from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_chain import ChainSettings
@@ -181,7 +176,7 @@ class StreamFolder:
         # Whether creations and deletions here do not wait for the disk.
         self.is_lazy = False
         self.unsettled = Unsettled(disk)
-        self.trash = Trash(disk, self._consumers)
+        self.trash = Trash(disk)
 
     # ---------------------------------------------------------------- the stream
 
@@ -341,7 +336,7 @@ class StreamFolder:
         self.states.seal = seal
 
     def update(self, meta: StreamMeta) -> None:
-        """Replace the configuration, durably unless lazy."""
+        """Replace the configuration, durably."""
         make(self.rewrite(meta))
 
     def rewrite(self, meta: StreamMeta) -> MetaRewrite:
@@ -350,10 +345,7 @@ class StreamFolder:
         self._found = None
         content, vault = encode_stream_meta(meta), self.vault
         content = content if vault is None else vault.seal(content)
-        return self._rewrite_in(self.path, content, stream_key_text(self.stream))
-
-    def _rewrite_in(self, folder: str, content: bytes, key_text: str) -> MetaRewrite:
-        return MetaRewrite(self.disk, folder, content, key_text, is_lazy=self.is_lazy)
+        return MetaRewrite(self.disk, self.path, content, stream_key_text(self.stream))
 
     def _check_name(self, meta: StreamMeta) -> None:
         """StoreError if a configuration is that of another stream."""
@@ -491,16 +483,12 @@ class StreamFolder:
 
     def delete(self) -> None:
         """Delete the stream with all its messages."""
-        self.retire()
+        make(self.retirement())
         self.remove_retired()
 
-    def retire(self) -> None:
-        """Rename the folder, the quick half of `delete`; the name is durable unless lazy."""
-        make(self.retirement())
-
-    def retirement(self) -> Removal:
-        """The step that does what `retire` does."""
-        return Removal(
+    def retirement(self) -> FolderRemoval:
+        """The step that renames the folder, the quick half of `delete`; durably unless lazy."""
+        return FolderRemoval(
             self.disk, self.path, self._free_name, self._note_retired, is_lazy=self.is_lazy
         )
 
@@ -510,7 +498,7 @@ class StreamFolder:
 
     @property
     def is_retired(self) -> bool:
-        """Whether `retire` has renamed the folder, perhaps not durably yet."""
+        """Whether `retirement` has renamed the folder, perhaps not durably yet."""
         return bool(self._retired)
 
     def remove_retired(self) -> None:
@@ -577,17 +565,13 @@ class StreamFolder:
             with suppress(MissingFile):
                 self.disk.remove(f"{folder}/{META_KEY_FILE}")
 
-    def update_consumer(self, meta: ConsumerMeta) -> None:
-        """Replace a consumer's configuration, durably unless lazy."""
-        make(self.consumer_rewrite(meta))
-
     def consumer_rewrite(self, meta: ConsumerMeta) -> MetaRewrite:
         """The step that replaces a consumer's configuration."""
         key_text = consumer_key_text(self.stream, meta.name)
         folder = self._consumer_folder(meta.name)
         content, sealer = encode_consumer_meta(meta), self._consumer_sealer(meta.name)
         content = content if sealer is None else sealer.seal(content)
-        return self._rewrite_in(folder, content, key_text)
+        return MetaRewrite(self.disk, folder, content, key_text)
 
     def _consumer_sealer(self, consumer: str) -> Sealer | None:
         """The sealer of a consumer; None: it is not encrypted. NotReadable without a main key."""
@@ -652,34 +636,30 @@ class StreamFolder:
         return StoredConsumer(meta, state, problem, bool(data), has_log=bool(records))
 
     def delete_consumer(self, consumer: str) -> None:
-        """Delete a consumer, durably unless lazy."""
+        """Delete a consumer, durably."""
         self.forget_consumer(consumer)
         make(self.consumer_removal(consumer))
-        self.clear_trash()
+        self.trash.clear()
 
     def forget_consumer(self, consumer: str) -> None:
         """Write and sync nothing more of a consumer; for the loop, before it is removed."""
         self.states.forget(consumer)
         self.unsettled.forget(self._consumer_folder(consumer))
 
-    def consumer_removal(self, consumer: str) -> Removal:
+    def consumer_removal(self, consumer: str) -> FolderRemoval:
         """The step that removes a consumer for good; its state was forgotten before.
 
-        Its files still exist then, in a folder that `clear_trash` removes.
+        Its files still exist then, in a folder that `trash` removes.
         """
         folder = self._consumer_folder(consumer)
         if self._vault is not None:
             self._vault.forget_consumer(consumer)
-        return Removal(self.disk, folder, self._trash_path, self.trash.add, is_lazy=self.is_lazy)
+        return FolderRemoval(self.disk, folder, self._trash_path, self.trash.add)
 
     def _trash_path(self) -> str:
         """A free path for a folder that is going, on the same disk as the stream."""
         paths = (self._retired_path(f"-c{number}") for number in _TRASH_NUMBERS)
         return next(path for path in paths if not self.disk.exists(path))
-
-    def clear_trash(self) -> None:
-        """Remove the files of removed consumers."""
-        self.trash.clear(is_lazy=self.is_lazy)
 
     def consumers(self) -> tuple[list[StoredConsumer], list[SkippedFolder]]:
         """All consumers that can be read, and the folders of the others, which stay unchanged."""

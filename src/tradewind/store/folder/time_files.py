@@ -6,6 +6,7 @@ missing or damaged: then the times are taken from the messages.
 
 from __future__ import annotations
 
+from array import array
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from tradewind.errors import CorruptRecord
 from tradewind.store.contract import NotFoundError
 from tradewind.store.files.disk import DiskFault
 from tradewind.store.format.layout import SCHEDULES_FILE, TIMERS_FILE
-from tradewind.store.format.side_files import Schedule, decode_schedules, encode_schedules
+from tradewind.store.format.schedule_codec import decode_times
+from tradewind.store.format.side_files import Schedule, encode_schedules
 from tradewind.store.format.timing_wheel import TimingWheel
 
 if TYPE_CHECKING:
@@ -60,8 +62,10 @@ def _all_schedules(store: FileStore) -> list[Schedule]:
     return found
 
 
-def read_schedules(store: FileStore) -> tuple[list[Schedule], int]:
-    """Read the written schedules, complete for all sequences below the stamp."""
+def read_schedule_times(store: FileStore) -> tuple[array[int], array[int], int]:
+    """Read the sequences and times of the written schedules, complete for all sequences below the
+    stamp.
+    """
     name = SCHEDULES_FILE if store.vault is None else SEALED_SCHEDULES_FILE
     path = f"{store.folder}/{name}"
     if store.disk.exists(path):
@@ -69,5 +73,5 @@ def read_schedules(store: FileStore) -> tuple[list[Schedule], int]:
             data = store.disk.read_file(path)
             if store.vault is not None:
                 data = store.vault.unseal(data, path)
-            return decode_schedules(data, path)
-    return [], 0
+            return decode_times(data, path)
+    return array("Q"), array("q"), 0

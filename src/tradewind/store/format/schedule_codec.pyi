@@ -1,0 +1,3 @@
+from array import array
+
+def decode_times(data: bytes, path: str = "sched.db") -> tuple[array[int], array[int], int]: ...
