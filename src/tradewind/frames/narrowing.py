@@ -213,12 +213,17 @@ def _literal(literal: Any) -> Any:
     if not isinstance(literal, dict) or "Literal" not in literal:
         return None
     scalar = literal["Literal"].get("Scalar", {})
-    ((kind, value),) = scalar.items() if len(scalar) == 1 else (("", None),)
+    kind, value = next(iter(scalar.items()), ("", None))
     if kind.startswith(("Int", "UInt")) and type(value) is int:
         return value
     if kind == "String" and isinstance(value, str):
         return value
-    if kind == "Datetime" and value[1] in _MICROSECONDS and value[2] is not None:
+    if (
+        kind == "Datetime"
+        and isinstance(value, list)
+        and value[1] in _MICROSECONDS
+        and value[2] is not None
+    ):
         unit = _MICROSECONDS[value[1]]
         is_whole = unit >= 1 or value[0] % 1000 == 0
         elapsed = value[0] // 1000 if unit < 1 else value[0] * int(unit)

@@ -57,7 +57,7 @@ class FrameRows:
         return pa.RecordBatchReader.from_batches(schema, self.batches(names, rows))
 
 
-class StreamDataset(ds.Dataset):  # type: ignore[misc]
+class StreamDataset(ds.Dataset):
     """Rows that are read anew for each scan; it has no files, so only scans are offered."""
 
     def __init__(self, rows: FrameRows) -> None:

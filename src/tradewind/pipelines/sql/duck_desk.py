@@ -47,6 +47,11 @@ _DESCRIBE: Final = re.compile(r"(?:describe|desc)\s+(?:table\s+)?[`\"]?([\w-]+)[
 _PLACE: Final = re.compile(r"^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
 _NO_TABLE: Final = re.compile(r"Table with name \"?(.+?)\"? does not exist")
 _KIND: Final = re.compile(r"^(?:[A-Z][A-Za-z-]* )+Error: ")
+_DIALECT_ERRORS: Final = (
+    duckdb.ParserException,
+    duckdb.BinderException,
+    duckdb.CatalogException,
+)
 _READING: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 # What a question can do is settled here; see the tests of the sandbox.
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -113,9 +118,7 @@ class DuckDesk:
             for name in named:
                 if lake_of(question, catalog, name) is not None:
                     raise NeedsSparkError(f"{name} has a lake table, which is read with it")
-                table = DuckTable(
-                    name, where_of(question), is_bucket=name not in catalog.streams
-                )
+                table = DuckTable(name, where_of(question), is_bucket=name not in catalog.streams)
                 closing.callback(table.close)
                 tables.append(table)
             others = {name: folder_dataset(name, folders[name]) for name in sorted(used)}
@@ -173,10 +176,10 @@ class DuckDesk:
         if no_table := _NO_TABLE.search(reason):
             reason = f"table {no_table[1]!r} does not exist{near(no_table[1], known)}"
         elif isinstance(error, duckdb.OutOfMemoryException):
-            reason = f"the query needs more than {MEMORY} of memory; --engine spark has no such limit"
-        elif isinstance(error, duckdb.ParserException | duckdb.BinderException) or isinstance(
-            error, duckdb.CatalogException
-        ):
+            reason = (
+                f"the query needs more than {MEMORY} of memory; --engine spark has no such limit"
+            )
+        elif isinstance(error, _DIALECT_ERRORS):
             reason += "; this is DuckDB's SQL, and --engine spark knows that of Spark"
         return StatementError(reason, line, column)
 
@@ -209,7 +212,7 @@ class _Engine:
 
 def _described(engine: duckdb.DuckDBPyConnection, name: str) -> QueryResult:
     quoted = name.replace('"', '""')
-    found = engine.execute(f'describe "{quoted}"').fetchall()  # noqa: S608 - the name of a table
+    found = engine.execute(f'describe "{quoted}"').fetchall()
     rows = [(row[0], str(row[1]).lower(), None) for row in found]
     return QueryResult(["col_name", "data_type", "comment"], rows, has_more=False)
 
