@@ -21,11 +21,10 @@ def frame_of(rows: int) -> pa.Table:
 
 
 def main() -> None:
-    """Write, and say so."""
+    """Write."""
     url, stream, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
     with tradewind.sync.connect(url) as connection:
         frames.write(connection.jetstream(), frame_of(rows), subject=f"{stream.lower()}.a")
-    print("written", flush=True)
 
 
 if __name__ == "__main__":

@@ -61,12 +61,13 @@ async def test_a_stream_that_is_recreated_is_not_continued(place: FramePlace) ->
     stream = place.add_stream()
     place.publish(stream, b"old")
     async with await tradewind.connect(place.url) as connection:
+        batches = frames.follow(connection.jetstream(), stream)
+        assert (await anext(batches)).column("data").to_pylist() == [b"old"]
+        place.connection.jetstream_manager().streams.delete(stream)
+        place.add_stream(stream)
+        place.publish(stream, b"new", b"newer")
         with pytest.raises(DataLossError, match=f"stream {stream} was deleted"):
-            async for batch in frames.follow(connection.jetstream(), stream):
-                assert batch.column("data").to_pylist() == [b"old"]
-                place.connection.jetstream_manager().streams.delete(stream)
-                place.add_stream(stream)
-                place.publish(stream, b"new", b"newer")
+            await anext(batches)
 
 
 async def test_messages_that_limits_removed_first_are_a_loss(place: FramePlace) -> None:

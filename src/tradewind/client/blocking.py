@@ -272,9 +272,7 @@ def connect_blocking(*args: Any, **kwargs: Any) -> Blocking:
 
 
 def with_blocking(function: Callable[..., Any], target: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a function of the asynchronous client gives for a target: of a blocking one, its
-    result, which is waited for.
-    """
+    """Call a function of the asynchronous client with a target; wait for it if that is blocking."""
     if isinstance(target, Blocking):
         return target._call(function, (target, *args), kwargs)
     return function(target, *args, **kwargs)

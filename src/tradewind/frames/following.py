@@ -70,11 +70,11 @@ def follow(
     """
     wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
-    follower = Follower(name, start, wanted, chosen, decode, schema, fails_on_data_loss)
+    follower = StreamFollower(name, start, wanted, chosen, decode, schema, fails_on_data_loss)
     return with_blocking(follower.batches, js, messages_max)
 
 
-class Follower:
+class StreamFollower:
     """One follower of a stream."""
 
     def __init__(

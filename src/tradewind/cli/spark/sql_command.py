@@ -18,6 +18,7 @@ from tradewind.cli.frame.output import is_terminal, line, note
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
 from tradewind.durations import SECOND_NS
+from tradewind.pipelines.sql.engines import DUCKDB, ENGINES, engine_of_environment
 from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
@@ -62,6 +63,14 @@ def run_sql(
         bool,
         Option("--read-only", help="Refuse statements that write; also $TRADEWIND_SQL_READ_ONLY"),
     ] = False,
+    engine: Annotated[
+        str,
+        Option(
+            "--engine",
+            help="duckdb, spark, or auto: DuckDB if it is installed and no --master is named, Spark"
+            " for what writes; also $TRADEWIND_SQL_ENGINE",
+        ),
+    ] = "",
     master: MasterFlag = LOCAL_MASTER,
     serve: Annotated[
         bool, Option("--serve", help="Keep Spark running in the background for later calls")
@@ -84,6 +93,9 @@ def run_sql(
         raise CommandError(
             "--serve and --stop take no query and exclude each other", exit_code=EXIT_USAGE
         )
+    chosen = _engine(engine)
+    if serve and chosen == DUCKDB:
+        raise CommandError("--serve keeps Spark; DuckDB needs no service", exit_code=EXIT_USAGE)
     if stop:
         _stop()
         return
@@ -96,7 +108,7 @@ def run_sql(
     template.may_write = not (read_only or is_read_only())
     from tradewind.cli.spark.sql_answers import Answers
 
-    answers = Answers(master, note)
+    answers = Answers(master, note, chosen)
     try:
         _run(query, answers, template, address)
     finally:
@@ -147,6 +159,13 @@ def _template(
         width=width,
         directory=str(Path.cwd()),
     )
+
+
+def _engine(text: str) -> str:
+    """The engine of the flag, or else of the environment."""
+    if text and text not in ENGINES:
+        raise CommandError(f"--engine {text}: one of {', '.join(ENGINES)}", exit_code=EXIT_USAGE)
+    return text or engine_of_environment()
 
 
 def is_read_only() -> bool:
