@@ -24,7 +24,7 @@ from tradewind.extra_packages import install_command
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql import caller as service
 from tradewind.pipelines.sql.duck_caller import DuckCaller, start_duck
-from tradewind.pipelines.sql.engines import has_duckdb, has_spark
+from tradewind.pipelines.sql.engines import SPARK, engine_of_environment, has_duckdb, has_spark
 from tradewind.pipelines.sql.rendering import ROWS
 from tradewind.pipelines.sql.wire import Ask, StatementError
 from tradewind.spark.connections.logins import LOGIN_FIELDS
@@ -176,11 +176,7 @@ class Queries:
 
     def ask(self, text: str, rows_max: int) -> SqlQuery:
         """Start a query; PipelineError if it cannot be sent at all."""
-        if not has_duckdb() and not has_spark():
-            raise PipelineError(
-                "SQL needs DuckDB or Spark on the dashboard's machine; install one and start the"
-                f" dashboard again: {install_command('frames')}"
-            )
+        check_engines()
         running = [query for query in self._asked.values() if not query.is_over]
         if len(running) >= RUNNING_MAX:
             raise PipelineError(
@@ -212,7 +208,23 @@ class Queries:
 
 def connect(ask: Ask) -> service.Caller:
     """A process that answers this: DuckDB if it is installed, or else the SQL service."""
-    return start_duck() if has_duckdb() else connect_service(ask)
+    return start_duck() if is_duck() else connect_service(ask)
+
+
+def is_duck() -> bool:
+    """Whether DuckDB is asked first: where it is installed, unless the environment says Spark."""
+    return engine_of_environment() != SPARK and has_duckdb()
+
+
+def check_engines() -> None:
+    """PipelineError if there is no engine to ask."""
+    if is_duck() or has_spark():
+        return
+    extra = "spark" if engine_of_environment() == SPARK else "frames"
+    raise PipelineError(
+        "SQL needs DuckDB or Spark on the dashboard's machine; install one and start the dashboard"
+        f" again: {install_command(extra)}"
+    )
 
 
 def connect_service(ask: Ask) -> service.Caller:

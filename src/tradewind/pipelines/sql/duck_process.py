@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import threading
 from typing import Final
 
 from tradewind.pipelines.sql.desk import Asked, question_of
-from tradewind.pipelines.sql.duck_desk import DuckDesk
 from tradewind.pipelines.sql.rendering import RenderStyle
 from tradewind.pipelines.sql.service import send_answer
 from tradewind.pipelines.sql.wire import Ask, Cancel, Channel, Failed, WireError
@@ -27,6 +27,8 @@ def answer_one(channel: Channel, seconds_max: float = SECONDS_MAX) -> None:
     ask = channel.from_caller()
     if not isinstance(ask, Ask):
         raise WireError("a caller without a question")
+    from tradewind.pipelines.sql.duck_desk import DuckDesk  # not before pandas is left out
+
     ended = threading.Event()
     asked = Asked(DuckDesk(), question_of(ask), ended.set)
 
@@ -54,6 +56,8 @@ def answer_one(channel: Channel, seconds_max: float = SECONDS_MAX) -> None:
 def main() -> None:
     """Answer the question that comes on the standard input, which is a socket."""
     status = 1
+    # Arrow would import it, which takes as long as the rest of the start.
+    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
     try:
         answer_one(Channel(socket.socket(fileno=os.dup(0))))
         status = 0
