@@ -1,7 +1,7 @@
-"""A thread that reads ahead of whoever takes what it reads.
+"""A thread that reads ahead of the program that takes the batches.
 
 Owns one thread for each read through a server. The connection of a read runs its event loop in the
-thread that takes rows, which must be the same one all the time and must have no loop of its own;
+thread that takes rows. That must be the same thread all the time, without a loop of its own, and
 programs, notebooks and query engines promise neither. A few items are read ahead, never more.
 """
 
@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 from tradewind.errors import TradewindError
 
 AHEAD_MAX: Final = 2
-# How long a thread is waited for that is told to stop; the server may be silent.
+# The time that a thread has to stop; the server may be silent.
 STOP_SECONDS: Final = 2.0
 Item = TypeVar("Item")
 

@@ -70,11 +70,11 @@ def follow(
     """
     wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
-    follower = StreamFollower(name, start, wanted, chosen, decode, schema, fails_on_data_loss)
+    follower = FrameFollower(name, start, wanted, chosen, decode, schema, fails_on_data_loss)
     return with_blocking(follower.batches, js, messages_max)
 
 
-class StreamFollower:
+class FrameFollower:
     """One follower of a stream."""
 
     def __init__(
@@ -158,7 +158,7 @@ class StreamFollower:
         consumer = js.consumers.ordered(self._stream, **settings)
         messages = await consumer.consume(messages_max)
         messages.pack()
-        # A sequence that was named is expected; one before it is none of ours.
+        # The sequence that was named is expected; earlier ones are not wanted.
         begin = messages.info.delivered.stream_seq
         self._after_seq = start - 1 if isinstance(start, int) else begin
         return messages

@@ -38,7 +38,7 @@ class FrameColumns(Protocol):
         """The columns of the source that these columns need."""
 
     def made(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-        """These columns of a batch that has what they need."""
+        """The batch with these columns, made of one with their inputs."""
 
 
 class PlainColumns:

@@ -1,7 +1,7 @@
 """One read of messages, up to an end that is fixed when it begins.
 
 Owns the plan of a read: its streams as they are now, which of their rows are wanted, and the parts
-in the order of their sequences. What is missing is decided by the rule of `data_loss`, as for
+in the order of their sequences. The rule of `data_loss` decides about missing messages, as for
 Spark. The module never makes columns other than those of `columns`.
 """
 
@@ -38,7 +38,7 @@ class FrameScan:
         self.losses: list[str] = [] if losses is None else losses
         self._provider: Provider = open_provider(options)
         self._passages: set[Passage[pa.RecordBatch]] = set()
-        # A connection is open until nobody can read any more.
+        # The connection stays open as long as this object.
         self.close = weakref.finalize(self, _closed, self._provider, self._passages)
         try:
             self.states = self._provider.states()
@@ -61,7 +61,7 @@ class FrameScan:
     ) -> Generator[pa.RecordBatch, None, None]:
         """The rows in the order of their sequences, stream by stream.
 
-        What runs an event loop does so in a thread of its own.
+        A read through a server has a thread of its own.
         """
         wanted = filter_of(self.options) if rows is None else rows
         make = partial(self._batches, tuple(columns), wanted)

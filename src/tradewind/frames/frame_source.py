@@ -1,4 +1,4 @@
-"""What a frame is read from: streams, a bucket, an object store, or a backup.
+"""The sources of frames: streams, a bucket, an object store, or a backup.
 
 Owns the names of the options here and the ways to read: Arrow, pandas, polars and DuckDB. The
 options mean what those of the format `jetstream` mean, and are checked by the same code.
@@ -107,7 +107,7 @@ def named_here(function: Callable[_Parameters, _Result]) -> Callable[_Parameters
 
 @dataclass(frozen=True)
 class FrameSource:
-    """Something that can be read as a frame; reading begins when one of the methods is called.
+    """Streams, a bucket or a backup, to be read as a frame when one of the methods is called.
 
     Each frame has one end: messages that come after it was made are not in it. `losses` are notes
     about messages that were removed while they were read, where that is no error.
@@ -190,7 +190,7 @@ class FrameSource:
         return (connection or engine.default_connection()).from_arrow(self.dataset())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """What libraries ask for that take any frame: `polars.DataFrame(source)`."""
+        """The rows for libraries that take any frame: `polars.DataFrame(source)`."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
 

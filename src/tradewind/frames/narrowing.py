@@ -29,7 +29,7 @@ _MICROSECONDS: Final = {"Nanoseconds": 0.001, "Microseconds": 1, "Milliseconds":
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a column must be, in all rows that a query wants."""
+    """A demand on one column, in all rows that a query wants."""
 
     attribute: tuple[str, ...]
     value: Any
@@ -78,7 +78,7 @@ _MIRRORED: Final = {"==": "==", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 def arrow_conditions(expression: object) -> list[Condition]:
-    """What an expression of Arrow demands of every row."""
+    """The conditions that an expression of Arrow has for every row."""
     return list(_of_text(str(expression)))
 
 
@@ -151,7 +151,7 @@ def _parts(text: str) -> list[str]:
 
 
 def polars_conditions(predicate: Any) -> list[Condition]:
-    """What an expression of polars demands of every row."""
+    """The conditions that an expression of polars has for every row."""
     try:
         tree = msgspec.json.decode(predicate.meta.serialize(format="json"))
         return list(_of_tree(tree))

@@ -40,7 +40,7 @@ class FrameRows:
     def batches(
         self, columns: Sequence[str], rows: RowFilter | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """These columns of all rows, or of the wanted ones."""
+        """Read these columns of all rows, or of the wanted ones."""
         try:
             for batch in self.scan.batches(self.columns.inputs(columns), rows):
                 yield self.columns.made(batch, columns)

@@ -31,6 +31,14 @@ IDLE_DEFAULT: Final = "30m"
 IDLE_SECONDS_MAX: Final = 7 * 24 * 3600
 WIDTH: Final = 100
 READ_ONLY_VARIABLE: Final = "TRADEWIND_SQL_READ_ONLY"
+EngineFlag = Annotated[
+    str,
+    Option(
+        "--engine",
+        help="duckdb, spark, or auto: DuckDB if installed and no --master is named, Spark for"
+        " statements that write; also $TRADEWIND_SQL_ENGINE",
+    ),
+]
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("", "0", "false", "no", "off")
 
@@ -63,14 +71,7 @@ def run_sql(
         bool,
         Option("--read-only", help="Refuse statements that write; also $TRADEWIND_SQL_READ_ONLY"),
     ] = False,
-    engine: Annotated[
-        str,
-        Option(
-            "--engine",
-            help="duckdb, spark, or auto: DuckDB if it is installed and no --master is named, Spark"
-            " for what writes; also $TRADEWIND_SQL_ENGINE",
-        ),
-    ] = "",
+    engine: EngineFlag = "",
     master: MasterFlag = LOCAL_MASTER,
     serve: Annotated[
         bool, Option("--serve", help="Keep Spark running in the background for later calls")
@@ -89,13 +90,9 @@ def run_sql(
     """
     if csv + json + chart > 1:
         raise CommandError("use only one of --csv, --json and --chart")
-    if (serve or stop) and (query is not None or serve + stop > 1):
-        raise CommandError(
-            "--serve and --stop take no query and exclude each other", exit_code=EXIT_USAGE
-        )
     chosen = _engine(engine)
-    if serve and chosen == DUCKDB:
-        raise CommandError("--serve keeps Spark; DuckDB needs no service", exit_code=EXIT_USAGE)
+    if serve or stop:
+        _check_service(chosen, has_query=query is not None, is_twice=serve and stop)
     if stop:
         _stop()
         return
@@ -159,6 +156,16 @@ def _template(
         width=width,
         directory=str(Path.cwd()),
     )
+
+
+def _check_service(engine: str, *, has_query: bool, is_twice: bool) -> None:
+    """Check that flags about the service stand alone."""
+    if has_query or is_twice:
+        raise CommandError(
+            "--serve and --stop take no query and exclude each other", exit_code=EXIT_USAGE
+        )
+    if engine == DUCKDB:
+        raise CommandError("--serve keeps Spark; DuckDB needs no service", exit_code=EXIT_USAGE)
 
 
 def _engine(text: str) -> str:

@@ -1,8 +1,8 @@
 """Asks a DuckDB in a process of its own, with the protocol of the SQL service.
 
 Owns the process: one for each question, which ends with its answer or when its caller hangs up. A
-query that runs away takes neither the memory nor the interpreter of whoever asks. The module
-imports no engine.
+query that runs away takes neither the memory nor the interpreter of its caller. The module imports
+no engine.
 """
 
 from __future__ import annotations
