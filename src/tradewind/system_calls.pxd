@@ -6,7 +6,7 @@ for the descriptors on which a loop waits: there a call fails with ENOSYS, and a
 start.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from *:
     """
@@ -16,8 +16,44 @@ cdef extern from *:
 
     #if defined(__linux__) && !defined(TRADEWIND_PORTABLE)
 
+    #include <sys/epoll.h>
     #include <sys/eventfd.h>
     #include <sys/timerfd.h>
+
+    typedef struct epoll_event tradewind_ready;
+    #define TRADEWIND_READABLE EPOLLIN
+    #define TRADEWIND_WRITABLE EPOLLOUT
+    #define TRADEWIND_BROKEN (EPOLLERR | EPOLLHUP)
+
+    static inline uint32_t tradewind_ready_for(const tradewind_ready *ready)
+    {
+        return ready->events;
+    }
+
+    static inline uint64_t tradewind_ready_tag(const tradewind_ready *ready)
+    {
+        return ready->data.u64;
+    }
+
+    static inline int tradewind_open_poll(void)
+    {
+        return epoll_create1(EPOLL_CLOEXEC);
+    }
+
+    static inline int tradewind_watch(int poll, int descriptor, uint32_t before, uint32_t wanted,
+                                      uint64_t tag)
+    {
+        struct epoll_event event;
+        int change = !wanted ? EPOLL_CTL_DEL : before ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+        event.events = wanted;
+        event.data.u64 = tag;
+        return epoll_ctl(poll, change, descriptor, &event);
+    }
+
+    static inline int tradewind_take_ready(int poll, tradewind_ready *ready, int count_max)
+    {
+        return epoll_wait(poll, ready, count_max, 0);
+    }
 
     static inline int tradewind_sync_data(int descriptor)
     {
@@ -41,6 +77,42 @@ cdef extern from *:
     }
 
     #else
+
+    typedef struct { uint32_t events; uint64_t tag; } tradewind_ready;
+    #define TRADEWIND_READABLE 1
+    #define TRADEWIND_WRITABLE 4
+    #define TRADEWIND_BROKEN 24
+
+    static inline uint32_t tradewind_ready_for(const tradewind_ready *ready)
+    {
+        return ready->events;
+    }
+
+    static inline uint64_t tradewind_ready_tag(const tradewind_ready *ready)
+    {
+        return ready->tag;
+    }
+
+    static inline int tradewind_open_poll(void)
+    {
+        errno = ENOSYS;
+        return -1;
+    }
+
+    static inline int tradewind_watch(int poll, int descriptor, uint32_t before, uint32_t wanted,
+                                      uint64_t tag)
+    {
+        (void)poll, (void)descriptor, (void)before, (void)wanted, (void)tag;
+        errno = ENOSYS;
+        return -1;
+    }
+
+    static inline int tradewind_take_ready(int poll, tradewind_ready *ready, int count_max)
+    {
+        (void)poll, (void)ready, (void)count_max;
+        errno = ENOSYS;
+        return -1;
+    }
 
     static inline int tradewind_sync_data(int descriptor)
     {
@@ -81,3 +153,19 @@ cdef extern from *:
     int open_timer "tradewind_open_timer"() noexcept nogil
     # Sets that time to this long from now, at least 1 ns.
     int set_timer "tradewind_set_timer"(int descriptor, int64_t after_ns) noexcept nogil
+    # A set of descriptors to wait for, itself a descriptor that is readable while one of them is
+    # ready; -1 and errno otherwise.
+    int open_poll "tradewind_open_poll"() noexcept nogil
+    # Changes what a descriptor is watched for, from `before` to `wanted` (0: it is not in the set).
+    # Until that changes, each `take_ready` reports it while it is ready. 0; -1 and errno otherwise.
+    int watch_descriptor "tradewind_watch"(int poll, int descriptor, uint32_t before,
+                                           uint32_t wanted, uint64_t tag) noexcept nogil
+    ctypedef struct Ready "tradewind_ready":
+        pass
+    # The number of descriptors that are ready now; -1 and errno otherwise.
+    int take_ready "tradewind_take_ready"(int poll, Ready* ready, int count_max) noexcept nogil
+    uint32_t ready_for "tradewind_ready_for"(const Ready* ready) noexcept nogil
+    uint64_t ready_tag "tradewind_ready_tag"(const Ready* ready) noexcept nogil
+    const uint32_t READABLE "TRADEWIND_READABLE"
+    const uint32_t WRITABLE "TRADEWIND_WRITABLE"
+    const uint32_t BROKEN "TRADEWIND_BROKEN"    # reported whether wanted or not

@@ -45,7 +45,7 @@ from tradewind.broker.password_checks import Check, CheckQueue
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
 from tradewind.broker.surplus import close_account_surplus, close_server_surplus
-from tradewind.broker.turn_end import end_turn, next_deadline_ns
+from tradewind.broker.turn_end import TurnEnd
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
 from tradewind.durations import SECOND_NS
@@ -101,13 +101,9 @@ class Broker:
         self.deadlines = Deadlines()
         self.deferred = CheckQueue()  # passwords to check elsewhere
         self.watch = TurnWatch(clock, log)
-        # Called in every turn; attributes instead of methods, which would cost a frame.
-        self.end_turn: Callable[[], list[Session]] = partial(
-            end_turn, self, self.router, self.watch
-        )
-        self.next_deadline_ns: Callable[[], int | None] = partial(
-            next_deadline_ns, self, self.deadlines
-        )
+        self.turn_end = TurnEnd(self, self.router, self.watch, self.deadlines)
+        self.end_turn: Callable[[], list[Session]] = self.turn_end.end_turn
+        self.next_deadline_ns: Callable[[], int | None] = self.turn_end.next_deadline_ns
         self.faults = self.router.faults
         self.faults.report = log.error
         self.hash_seed = chance.getrandbits(64)

@@ -11,8 +11,6 @@ from heapq import heappop, heappush
 cdef class Deadlines:
     """(deadline, cid, kind) entries, earliest first."""
 
-    cdef list heap
-
     def __cinit__(self):
         self.heap = []
 
@@ -25,6 +23,10 @@ cdef class Deadlines:
 
     def next_ns(self):
         """The earliest deadline, or None."""
+        return self.first_ns()
+
+    cdef object first_ns(self):
+        """Call `next_ns`, from compiled code."""
         return (<tuple>self.heap[0])[0] if self.heap else None
 
     def take_due(self, now_ns, Py_ssize_t count_max):

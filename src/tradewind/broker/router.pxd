@@ -70,6 +70,7 @@ cdef class Router:
     cdef readonly uint64_t out_bytes
 
     cdef int touch(self, SessionState* state) except -1
+    cdef list take_touched(self)
     cdef void _fit_reads(self) noexcept
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF
     cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,

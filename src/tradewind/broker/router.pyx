@@ -194,19 +194,21 @@ cdef class Router:
         """Whether some outbox has grown so large that the turn should end now."""
         return bool(self._pressure)
 
-    def take_touched(self):
-        """The sessions touched since the last call; each may be touched again. If they are very
-        many, the ones touched last wait for the next turn.
+    cdef list take_touched(self):
+        """The sessions touched since the last call; the caller marks them clean, and each may be
+        touched again. If they are very many, the ones touched last wait for the next turn.
         """
-        cdef list touched = self.touched[:TOUCHED_AT_ONCE_MAX]
-        self.touched = self.touched[TOUCHED_AT_ONCE_MAX:]
+        cdef list touched = self.touched
+        if len(touched) <= TOUCHED_AT_ONCE_MAX:
+            self.touched = []
+        else:
+            self.touched = touched[TOUCHED_AT_ONCE_MAX:]
+            del touched[TOUCHED_AT_ONCE_MAX:]
         self.dropped = 0
         self._pressure = False
         self.is_crowded = False
         self.walked_before = subject_trie.walked
         self._fit_reads()
-        for session in touched:
-            session.mark_clean()
         return touched
 
     cdef void _fit_reads(self) noexcept:

@@ -75,6 +75,7 @@ cdef class Session:
 
     cdef char* offer(self) except NULL
     cdef int run_read(self, size_t size, int64_t now_ns) except -1
+    cdef int clean(self) except -1
     cdef void drop_output(self, size_t size) noexcept
     cpdef int service_queued(self) except -1
     cpdef int service_done(self) except -1

@@ -32,6 +32,7 @@ from tradewind.broker.router cimport (
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
 from tradewind.broker.trace_header cimport asks_for_trace
 from tradewind.broker.turn cimport Turn
+from tradewind.clock_reading cimport reading
 from tradewind.broker.unheard cimport is_taken, takers_count
 from tradewind.route cimport subject_trie
 from tradewind.route.sublist cimport (
@@ -296,7 +297,7 @@ cdef class Session:
         cdef Turn turn = self.router.turn
         turn.now_ns = now_ns
         if turn.monotonic_clock is not None:
-            turn.monotonic_ns = turn.monotonic_clock()
+            turn.monotonic_ns = reading(turn.monotonic_clock)
         return 0
 
     def received(self, size_t size, int64_t now_ns):
@@ -848,11 +849,16 @@ cdef class Session:
 
     def mark_clean(self):
         """Called when the router has passed this session to the end of the turn."""
+        self.clean()
+
+    cdef int clean(self) except -1:
+        """Call `mark_clean`, from compiled code."""
         if invariants.checked:
             assert self.state.dirty, "a session is listed once in a turn"
             assert invariants.is_sound(&self.state.outbox)
             assert invariants.is_sound(&self.partial)
         self.state.dirty = 0
+        return 0
 
     @property
     def pending_bytes(self):

@@ -17,6 +17,7 @@ sockets and the code that runs for them, or as `commit` if a commit has ended in
 """
 
 from libc.stdint cimport int64_t
+from tradewind.clock_reading cimport reading
 
 from tradewind.broker.contracts import printable
 
@@ -68,14 +69,14 @@ cdef class TurnWatch:
 
     def start(self):
         """Begin a turn now; the time before it is ignored, because no client has waited for it."""
-        self.turn_ns = self.step_ns = self.read_ns = self.monotonic_ns()
+        self.turn_ns = self.step_ns = self.read_ns = reading(self.monotonic_ns)
         self.used_ns = self.thread_ns()
         self.steps.clear()
 
     cpdef int64_t begin(self) except -1:
         """Begin a step and return the time; the time before it is input, unless a step covers it.
         """
-        self.step_ns = self.monotonic_ns()
+        self.step_ns = reading(self.monotonic_ns)
         return self.step_ns
 
     cpdef int64_t lap(self, kind, detail) except -1:
@@ -83,7 +84,7 @@ cdef class TurnWatch:
 
         `detail` identifies the work; it is anything with a str().
         """
-        cdef int64_t now_ns = self.monotonic_ns()
+        cdef int64_t now_ns = reading(self.monotonic_ns)
         cdef int64_t step_ns = now_ns - self.step_ns
         cdef StepSum steps = self.steps.get(kind)
         self.step_ns = now_ns
@@ -98,7 +99,7 @@ cdef class TurnWatch:
 
     cpdef int end_turn(self) except -1:
         """End the turn; work since the last step counts as the end of the turn."""
-        cdef int64_t now_ns = self.monotonic_ns()
+        cdef int64_t now_ns = reading(self.monotonic_ns)
         cdef int64_t used_ns, end_ns
         if now_ns - self.read_ns >= refresh_ns:
             used_ns = self.used_ns

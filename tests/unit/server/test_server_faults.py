@@ -78,6 +78,24 @@ def link_of(server: ServerApp, streams: Streams) -> Any:
     return next(one.link for one in server.broker.sessions.values() if one.remote_port == port)
 
 
+class UntimelyEngine:
+    """An engine without work that fails to say when it will have some."""
+
+    def end_turn(self) -> None:
+        pass
+
+    next_deadline_ns = staticmethod(fail)
+
+
+class UnreliableTransport:
+    """A transport that can be closed, but fails to say whether it is."""
+
+    def __init__(self, transport: Any) -> None:
+        self.abort = transport.abort
+
+    is_closing = staticmethod(fail)
+
+
 @pytest.mark.parametrize("method", ["flush", "data_done", "pause_writing"])
 async def test_a_link_that_fails_ends_its_own_connection_only(
     method: str, monkeypatch: Patch
@@ -92,7 +110,7 @@ async def test_a_link_that_fails_ends_its_own_connection_only(
             monkeypatch.setattr(server.broker, "pong_received", fail)
             victim[1].write(b"PONG\r\n")
         else:
-            monkeypatch.setattr(link, "flush", fail)
+            link.use_transport(UnreliableTransport(link.transport))
             victim[1].write(b"PING\r\n")
         assert await asyncio.wait_for(victim[0].read(), SECONDS) == b""
         await check_alive(bystander)
@@ -129,7 +147,7 @@ async def test_events_and_deadlines_are_tried_again_after_a_fault(monkeypatch: P
             patch.setattr(server.system, "tick", fail)
             server._event_tick()
             patch.setattr(server.broker, "tick", fail)
-            patch.setattr(server.broker, "next_deadline_ns", fail)
+            patch.setattr(server.broker, "engine", UntimelyEngine())
             server.turns.tick()
         assert {"event", "tick", "timer"} <= set(server.broker.faults.counts)
         await check_alive(bystander)

@@ -16,6 +16,7 @@ import msgspec
 from tradewind.api.base import ApiStruct
 from tradewind.api.configs import consumer_config_to_dict, stream_config_to_dict
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
+from tradewind.api.purge_condition import EXPECTED_CREATED_HEADER
 from tradewind.api.request_types import ConsumerAction, StreamInfoRequest
 from tradewind.api.responses import (
     AccountInfo,
@@ -81,7 +82,7 @@ class StoredMsg:
         return epoch + timedelta(microseconds=self.time_ns // 1000)
 
 
-class _Done(ApiStruct, frozen=True, kw_only=True):
+class _SuccessAnswer(ApiStruct, frozen=True, kw_only=True):
     """The answer to a request that is only granted or refused."""
 
     success: bool = False
@@ -204,7 +205,7 @@ class Streams:
 
     async def delete(self, stream: str) -> bool:
         """Delete a stream with its messages and consumers."""
-        return (await self._api.call(_Done, "stream_delete", stream)).success
+        return (await self._api.call(_SuccessAnswer, "stream_delete", stream)).success
 
     async def purge(
         self,
@@ -213,15 +214,22 @@ class Streams:
         filter: str = "",  # noqa: A002 - the name that the API and all clients have
         keep: int = 0,
         seq: int = 0,
+        created: str = "",
     ) -> int:
         """Remove messages and say how many: all, those of a subject, all but the newest `keep`, or
         those below a sequence.
+
+        With `created` (from `info`), a tradewind-server refuses the request if the stream was
+        created at another time: deleted and created again. nats-server does not check that.
         """
         if keep and seq:
             raise OptionsError("purge: use keep or seq, not both")
         fields = {"filter": filter, "keep": keep, "seq": seq}
         body = {name: value for name, value in fields.items() if value} or None
-        answer = await self._api.call(StreamPurgeResponse, "stream_purge", stream, body=body)
+        headers = {EXPECTED_CREATED_HEADER: created} if created else None
+        answer = await self._api.call(
+            StreamPurgeResponse, "stream_purge", stream, body=body, headers=headers
+        )
         return answer.purged
 
     async def truncate(
@@ -318,7 +326,9 @@ class Streams:
     async def delete_message(self, stream: str, seq: int, *, erase: bool = True) -> bool:
         """Remove one message; its data is overwritten unless `erase` is false."""
         body = {"seq": seq} if erase else {"seq": seq, "no_erase": True}
-        return (await self._api.call(_Done, "stream_msg_delete", stream, body=body)).success
+        return (
+            await self._api.call(_SuccessAnswer, "stream_msg_delete", stream, body=body)
+        ).success
 
     async def _get_direct(self, stream: str, body: dict[str, Any]) -> StoredMsg:
         last = body.get("last_by_subj", "")
@@ -388,7 +398,7 @@ class Consumers:
 
     async def delete(self, stream: str, consumer: str) -> bool:
         """Delete a consumer."""
-        return (await self._api.call(_Done, "consumer_delete", stream, consumer)).success
+        return (await self._api.call(_SuccessAnswer, "consumer_delete", stream, consumer)).success
 
     async def pause(
         self, stream: str, consumer: str, until: datetime | DurationInput

@@ -360,8 +360,7 @@ def one_spelling(text: str, names: set[str]) -> list[str]:
 
 def where_of(question: SqlQuestion) -> dict[str, str]:
     """The options of Spark that say where tables are."""
-    where = {"storeDir": question.store} if question.store else question.address.spark_options()
-    return where | {"usedBy": "sql"}
+    return StreamPlace(question.address, question.store).options | {"usedBy": "sql"}
 
 
 def lake_of(question: SqlQuestion, catalog: TableCatalog, name: str) -> StreamLake | None:

@@ -6,10 +6,13 @@ Owns no behaviour of its own: the work of a link is in `link_core`.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tradewind.broker.broker import Broker
 from tradewind.server.links.link_core import PlainLink
+
+if TYPE_CHECKING:
+    from tradewind.server.links.socket_set import SocketSet
 
 
 class Held(Protocol):
@@ -28,6 +31,10 @@ class Turns(Protocol):
     @property
     def broker(self) -> Broker:
         """The broker whose turns these are."""
+
+    @property
+    def sockets(self) -> SocketSet:
+        """The sockets of accepted connections."""
 
     def turn_needed(self) -> None:
         """Called when something happened: end the turn once every ready socket has been read."""

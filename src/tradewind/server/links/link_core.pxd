@@ -18,7 +18,9 @@ cdef class SessionLink:
 
     cdef int _frame_descriptor          # of the socket, for whole frames; -1: none
     cdef bint _lends                    # the transport encrypts output without copying it
+    cdef bint _keeps_descriptor         # the transport closes the socket in connection_lost
 
+    cdef int pass_output(self) except -1
     cdef int _write(self, Session session, transport) except -1
     cdef int _lend(self, Session session, transport) except -1
     cdef int _send(self, Session session, transport) except -1
@@ -32,3 +34,6 @@ cdef class PlainLink(SessionLink):
     cdef object _open_session
     cdef object _wall_ns
     cdef bint _is_plain
+
+    cdef int run_input(self, size_t size) except -1
+    cdef int pass_blocked(self) except -1

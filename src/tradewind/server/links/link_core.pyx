@@ -27,6 +27,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memset
 from tradewind.broker.router cimport PRESSURE_BYTES, READ_AREA_BYTES
 from tradewind.broker.session cimport Session
+from tradewind.clock_reading cimport reading
 from tradewind.containers.buffer cimport Buffer, buffer_size
 
 from tradewind.wire import ops
@@ -72,6 +73,7 @@ cdef class SessionLink:
     def use_transport(self, transport not None):
         """Read and write through this transport from now on."""
         self.transport = transport
+        self._keeps_descriptor = getattr(transport, "keeps_descriptor", False)
         self._lends = self.framing is None and getattr(transport, "keeps_no_input", False)
 
     def send_frames_to(self, int descriptor):
@@ -91,10 +93,14 @@ cdef class SessionLink:
         """Called at the end of a turn: write, pause or resume reading, and close, as the session
         requires.
         """
+        self.pass_output()
+
+    cdef int pass_output(self) except -1:
+        """Call `flush`, from compiled code."""
         cdef Session session = self.session
         transport = self.transport
         if session is None or transport is None or self._closing:
-            return
+            return 0
         if not self.write_paused and buffer_size(&session.state.outbox):
             if session.is_coded:
                 self._write(session, transport)
@@ -109,11 +115,11 @@ cdef class SessionLink:
         session.state.link_pending = transport.get_write_buffer_size() if self.write_paused else 0
         self._note_crowd(session)
         if session.state.closed:
-            self._close()
-            return
+            return self._close()
         self._steer_reading(session, transport)
         if self.framing is not None and self.framing.has_input and not session.blocked:
             asyncio.get_running_loop().call_soon(self.framing.run, b"")
+        return 0
 
     cdef int _write(self, Session session, transport) except -1:
         """Pass all output to the transport."""
@@ -169,9 +175,7 @@ cdef class SessionLink:
         return 0
 
     cdef int _send(self, Session session, transport) except -1:
-        """Write the outbox to the socket, as far as the socket accepts it. A small part of the rest
-        goes to the transport, which reports when there is room again; the remaining outbox is not
-        copied, however large it is.
+        """Write the outbox to the socket, as far as the socket accepts it.
 
         A small part of the rest goes to the transport, which reports when there is room again: what
         stays in the outbox is not copied, however large it is.
@@ -179,7 +183,8 @@ cdef class SessionLink:
         cdef Buffer* outbox = &session.state.outbox
         cdef size_t size = buffer_size(outbox)
         cdef ssize_t sent
-        while size and not self.write_paused and not transport.is_closing():
+        while size and not self.write_paused \
+                and (self._keeps_descriptor or not transport.is_closing()):
             sent = send(self._descriptor, outbox.data + outbox.begin, size,
                         MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent > 0:
@@ -358,15 +363,11 @@ cdef class PlainLink(SessionLink):
 
     def buffer_updated(self, size_t nbytes):
         """Called when `nbytes` were read."""
-        cdef Session session = self.session
         cdef bint is_full
-        if session is None:     # an error has closed it
+        if self.session is None:    # an error has closed it
             return
-        is_full = nbytes == session.offered_room
-        try:
-            session.run_read(nbytes, self._wall_ns())
-        except Exception as error:  # a bug may close this connection, but no other
-            self.fail(error)
+        is_full = nbytes == self.session.offered_room
+        self.run_input(nbytes)
         self.data_done()
         if self.session is None:
             return
@@ -380,3 +381,17 @@ cdef class PlainLink(SessionLink):
                 self._held = True
                 self._steer_reading(self.session, self.transport)
                 asyncio.get_running_loop().call_soon(self.release)
+
+    cdef int run_input(self, size_t size) except -1:
+        """Run `size` bytes that were read into the memory that the session has offered."""
+        try:
+            self.session.run_read(size, reading(self._wall_ns))
+        except Exception as error:  # a bug may close this connection, but no other
+            self.fail(error)
+        return 0
+
+    cdef int pass_blocked(self) except -1:
+        """Called when the session was blocked by its input: read no more of it."""
+        if self.session is not None and not self._closing:
+            self._steer_reading(self.session, self.transport)
+        return 0

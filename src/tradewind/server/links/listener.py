@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
@@ -88,7 +88,6 @@ class Listener:
         self.address: tuple[str, int] = sockets[0].getsockname()[:2]
         self.both_families = any(one.family == socket.AF_INET6 for one in sockets)
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._room = Room(PENDING_HANDSHAKES_MAX) if room is None else room
         self._pending: Guests[TlsTransport] = Guests(self._room)
         self._handshakes = HandshakeTurns()
@@ -145,10 +144,6 @@ class Listener:
 
     async def cancel_handshakes(self) -> None:
         """End the connections that are not established yet."""
-        # A socket gets its transport within an iteration or two of the loop. Interrupting that
-        # would leave uvloop's transport without the end that its protocol waits for.
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
         for pipe in list(self._pending):
             pipe.abort()
 
@@ -171,10 +166,7 @@ class Listener:
             connection.setblocking(False)
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            remote = RemoteAddress(ip, address[1])
-            task = self._loop.create_task(self._establish(connection, remote))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._established, connection))
+            self._establish(connection, address, RemoteAddress(ip, address[1]))
 
     def _resume(self, listening: socket.socket) -> None:
         if listening in self._sockets:
@@ -182,16 +174,17 @@ class Listener:
 
     # ---------------------------------------------------------------- one connection
 
-    async def _establish(self, connection: socket.socket, remote: RemoteAddress) -> None:
-        await self._loop.connect_accepted_socket(partial(self.protocol, remote), connection)
-
-    def _established(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        """Called when a transport owns the socket, or creating the transport has failed."""
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if task.cancelled() or error is not None:
+    def _establish(
+        self, connection: socket.socket, address: tuple[Any, ...], remote: RemoteAddress
+    ) -> None:
+        """Give the socket to a transport."""
+        try:
+            self._turns.sockets.connect(connection, address, self.protocol(remote))
+        except OSError as error:
             connection.close()
-        if error is not None and not isinstance(error, OSError):
+            self._broker.log.error(f"Error accepting a connection: {error.strerror}")
+        except Exception as error:  # a bug may end this connection, but no other
+            connection.close()
             self._broker.faults.contain("listener", error)
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:

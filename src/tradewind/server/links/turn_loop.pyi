@@ -4,6 +4,7 @@ from collections.abc import Callable
 from tradewind.broker.broker import Broker
 from tradewind.broker.session import Session
 from tradewind.server.links.link import Held
+from tradewind.server.links.socket_set import SocketSet
 
 HOLD_SECONDS: float
 LOOK_SECONDS: float
@@ -11,6 +12,8 @@ LOOK_SECONDS: float
 class TurnLoop:
     @property
     def broker(self) -> Broker: ...
+    @property
+    def sockets(self) -> SocketSet: ...
     def __init__(self, broker: Broker) -> None: ...
     def start(
         self, loop: asyncio.AbstractEventLoop, check_passwords: Callable[[], None]

@@ -10,6 +10,7 @@ from collections import deque
 from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
+from tradewind.server.links.link_core cimport SessionLink
 
 cdef enum:
     # After this many inputs from one connection alone, the turn does not wait for other
@@ -33,22 +34,44 @@ cdef class TurnLoop:
         self.broker = broker
         self._router = broker.router
         self._watch = broker.watch
+        self._turn_end = broker.turn_end
+        self._places = broker.deferred.places
         self._held = []
         self._lost = deque()
 
     def start(self, loop not None, check_passwords not None):
         """Attach to a loop. `check_passwords` is called if any are pending at the end of a turn."""
+        from tradewind.server.links.socket_set import SocketSet
+
         self._loop = loop
         self._check_passwords = check_passwords
+        self.sockets = SocketSet(self, loop)
 
     def stop(self):
         """Cancel the timers and schedule no more turns."""
         if self._timer is not None:
             self._timer.cancel()
+        if self.sockets is not None:
+            self.sockets.stop()
+
+    cdef int begin_batch(self) except -1:
+        """Called before the ready sockets are read."""
+        self._is_in_batch = True
+        return 0
+
+    cdef int end_batch(self) except -1:
+        """Called when the ready sockets have been read: end the turn, if one of them needs that."""
+        self._is_in_batch = False
+        if self.batch_has_turn:
+            self.batch_has_turn = False
+            self._end_turn()
+        return 0
 
     def turn_needed(self):
         """End the turn once every ready socket has been read."""
-        if not self._turn_scheduled:
+        if self._is_in_batch:
+            self.batch_has_turn = True
+        elif not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
 
@@ -57,6 +80,9 @@ cdef class TurnLoop:
 
         If a single connection has been sending for a while, there is no other to wait for.
         """
+        if self._is_in_batch:
+            self.batch_has_turn = True
+            return
         if <void*>link != self._talker:
             self._talker = <void*>link
             self._talks = 0
@@ -108,13 +134,17 @@ cdef class TurnLoop:
         self._lost_count = 0
         if self._lost:
             self._close_lost()
-        for session in self.broker.end_turn():
+        for session in self._turn_end.run():
             if session.link is not None:
                 try:
-                    session.link.flush()
+                    link = session.link
+                    if isinstance(link, SessionLink):
+                        (<SessionLink>link).pass_output()
+                    else:
+                        link.flush()
                 except Exception as error:
                     session.link.give_up(error)
-        if self.broker.deferred.places.count:
+        if self._places.count:
             try:
                 self._check_passwords()
             except Exception as error:
@@ -122,8 +152,7 @@ cdef class TurnLoop:
         if router.touched or router.resuming or router.internal or router.turn.is_busy() \
                 or router.leaving or self._lost or not router.changes.is_empty():
             self.turn_needed()
-        self.schedule_timer()
-        return 0
+        return self._set_timer()
 
     def lost(self, Session session not None, str reason not None):
         """Close a session whose connection is lost; later, if many are lost in this turn."""
@@ -181,18 +210,23 @@ cdef class TurnLoop:
 
     def schedule_timer(self):
         """Set the only timer to the earliest deadline."""
+        self._set_timer()
+
+    cdef int _set_timer(self) except -1:
+        """Call `schedule_timer`, from compiled code."""
         try:
-            due_ns = self.broker.next_deadline_ns()
+            due_ns = self._turn_end.next_ns()
         except Exception as error:
             self._router.faults.contain("timer", error)
             due_ns = self.broker.monotonic_ns() + <int64_t>(LOOK_SECONDS * 1e9)
-        if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
-            return
+        if due_ns is None or (self._timer is not None and <int64_t>due_ns >= self._timer_ns):
+            return 0
         if self._timer is not None:
             self._timer.cancel()
         delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
         self._timer_ns = due_ns
         self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
+        return 0
 
     def tick(self):
         """Called by the timer: handle what is due."""
