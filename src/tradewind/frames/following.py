@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.jetstream import JetStream
     from tradewind.client.streams.ordered import OrderedMessages
-    from tradewind.client.streams.packed import Packed
+    from tradewind.client.streams.packed import PackedMessages
     from tradewind.spark.columnar.rows import RowDecoder
 
 # After so long without a message the stream is looked at, if its consumer is another one.
@@ -165,11 +165,11 @@ class FrameFollower:
 
     async def _chunks(
         self, js: JetStream, info: StreamInfo, messages: OrderedMessages
-    ) -> AsyncGenerator[Packed, None]:
+    ) -> AsyncGenerator[PackedMessages, None]:
         """The messages as they come, as long as the stream is the same one."""
         name = messages.consumer_name
         while True:
-            chunk: Packed | None = None
+            chunk: PackedMessages | None = None
             try:
                 chunk = await messages.next_packed(LOOK_SECONDS)
             except OperationTimeoutError:
@@ -198,7 +198,7 @@ class FrameFollower:
             return False
         return True
 
-    async def _check_gaps(self, js: JetStream, chunk: Packed, decoder: RowDecoder) -> None:
+    async def _check_gaps(self, js: JetStream, chunk: PackedMessages, decoder: RowDecoder) -> None:
         """Check that what is missing was removed from the middle of the stream, not by its limits.
 
         A consumer with subjects leaves messages out, so that nothing is known of gaps.
