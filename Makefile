@@ -11,8 +11,10 @@ PORT ?= 4222
 MONITOR_PORT ?= 8222
 DATA ?= data
 SECONDS ?=
-# Tests wait much of the time, for servers and for Spark.
-WORKERS ?= 4
+# Tests wait much of the time, for servers and for Spark: with four, two cores were idle half of it.
+WORKERS ?= 6
+# Which conformance tests ask nats-server as well: those that changed since they passed, or all.
+OFFICIAL ?= changed
 # Unit tests wait little, and each process reads all of them first.
 QUICK_WORKERS ?= 3
 # Keep what Python compiles, whatever the environment says: each test worker reads all tests.
@@ -20,7 +22,7 @@ export PYTHONDONTWRITEBYTECODE :=
 CHECKS := _check-style _check-types _check-cython _check-imports _check-words
 # What tells within a minute whether a change is sane; `make test` runs everything.
 QUICK_PACKAGES := wire route broker server store stream consumer jetstream api testing
-QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py \
+QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/unit/client tests/test_tidy.py \
 	tests/unit/test_docs.py tests/unit/test_stubs.py tests/unit/test_faults.py
 
 # What strangers and users send, as far as it goes to a process of its own.
@@ -33,7 +35,7 @@ OPTIMIZED_TESTS := tests/unit/test_without_assertions.py tests/conformance/test_
 	tests/conformance/test_websocket_upgrade.py \
 	tests/conformance/test_auth_connect.py tests/faults/test_fuzz_before_login.py
 
-.PHONY: run _runnable test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes docs pictures dist clean test-optimized
+.PHONY: run _runnable test official night quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes docs pictures dist clean test-optimized
 .DEFAULT_GOAL := build
 
 # $(call install_packages,extras): what the project and these extras require, not the project itself.
@@ -114,7 +116,19 @@ $(VENV)/.browser:
 
 test: build $(VENV)/.browser
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target _check-collection $(CHECKS)
-	$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist loadgroup
+	$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist loadgroup --official=$(OFFICIAL)
+
+# Asks nats-server with every conformance test, and records those that pass for `make test`.
+official: build
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --official=record -k official tests/conformance
+
+# All that there is: every test at full volume and on both servers, the sanitizers, and an hour of
+# power failures.
+night: build $(VENV)/.browser
+	TRADEWIND_THOROUGH=1 $(BIN)/python tools/run_tests.py -n $(WORKERS) --dist loadgroup \
+		--timeout=1800 --official=record
+	$(BIN)/python tools/sanitize.py
+	$(BIN)/python tools/crash.py --seconds 3600
 
 quick: build
 	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m 'not slow' $(QUICK_TESTS)
@@ -134,7 +148,7 @@ coverage: build
 
 # The same tests as always with twenty times the random cases.
 thorough: build
-	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/conformance/test_js_scripts.py tests/cluster/test_edge_and_hub.py \
+	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/spark_source tests/conformance/test_js_scripts.py tests/cluster/test_edge_and_hub.py \
 		tests/conformance/test_gate_decisions.py tests/conformance/test_operator_decisions.py \
 		tests/conformance/test_callout_decisions.py tests/conformance/test_permissions_random.py \
 		tests/unit/server/test_logins_in_pieces.py tests/linear
@@ -151,7 +165,7 @@ crash: build
 # Kills of Spark's jobs, their server, workers, executors and drivers, and a table of what became of
 # the rows; ARGS="--seed 7 --jobs delta --victims python" and so on. With 300 it takes an hour.
 crash-spark: build
-	TRADEWIND_SINK_KILLS=$(or $(KILLS),300) $(BIN)/python -m pytest -q tests/faults/test_sink_attempts.py
+	TRADEWIND_SINK_KILLS=$(or $(KILLS),300) $(BIN)/python -m pytest -q tests/spark_source/test_sink_attempts.py
 	$(BIN)/python tools/crash_spark.py --kills $(or $(KILLS),300) $(ARGS)
 
 # Spark's own declarative pipelines and Spark Connect with our source and sink; they need more packages.

@@ -27,7 +27,8 @@ STOP_S_MAX = 10.0
 LOG_TAIL_BYTES = 600
 POLL_S = 0.001  # how exactly the time of a start is known
 # Not those that the system gives out by itself, of which a client could have one before the server
-# that it is meant for; nor those of tests/ports.py. Processes that run at once begin far apart.
+# that it is meant for; nor those of tests/kits/ports.py. Processes that run at once begin far
+# apart.
 PORTS = range(32_000, 32_768)
 PROCESS_STRIDE = 97
 _begin = os.getpid() * PROCESS_STRIDE % len(PORTS)

@@ -57,7 +57,6 @@ api Reserved
 broker Consulted
 broker Decided
 broker Deferred
-cli Known
 consumer Prepared
 decoding Decoded
 jetstream Begun
@@ -66,10 +65,6 @@ jetstream Headed
 jetstream Shared
 jetstream Timed
 jetstream Waiting
-pipelines Answering
-pipelines Asked
-pipelines Failed
-pipelines Stopping
 server Claimed
 server Held
 server _Dropped
@@ -250,6 +245,23 @@ def test_a_test_module_name_exists_once() -> None:
     """Else only one of them is run: pytest tells them apart by their names alone."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert {name for name, count in names.items() if count > 1} == set()
+
+
+def test_a_module_of_helpers_exists_once_and_is_no_test() -> None:
+    """Pytest puts the folders of all tests on one path. What tests share is in a kit: a test module
+    that another one imports is run for both, and can be changed for neither.
+    """
+    paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    names = Counter(path.name for path in paths)
+    assert {name for name, count in names.items() if count > 1} == set()
+    imported = re.compile(r"^ *(?:from|import) ((?:[\w.]+\.)?test_\w+)", re.MULTILINE)
+    found = [
+        f"{relative(path)} imports {name}"
+        for path in paths
+        for name in imported.findall(path.read_text())
+        if f"{name.rpartition('.')[2]}.py" in names
+    ]
+    assert found == []
 
 
 def test_no_source_is_hidden_by_the_ignore_file() -> None:

@@ -8,7 +8,7 @@ disk, each losing, tearing and reordering other parts of what was not synced. Ea
 opened, examined, and its recovery is cut off at every step. Then files at rest are damaged and
 the stores are opened again. Last, real processes are killed while they write, first bare stores and
 then whole servers with their clients. The rules are in store_verdict.py, store_damage.py,
-store_process_kit.py and server_kill_kit.py of tests/faults, docs/DURABILITY.md says what is
+store_process_kit.py and server_kill_kit.py of tests/kits, docs/DURABILITY.md says what is
 promised. Everything but the moment of a kill follows from the seeds: a failure is printed
 with all that is needed to see it again. Exits with 1 if there was one.
 """
@@ -24,14 +24,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "faults"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "kits"))
 
 from server_kill_kit import Cycles as ServerCycles
 from store_damage import damage_seed
 from store_process_kit import Cycles
 from store_verdict import Count, Explorer
-
 from store_workloads import (
     Step,
     Workload,

@@ -36,9 +36,9 @@ PIECES = {
     "model": ("tests/model",),
     "server": ("tests/unit/server",),
     "jetstream": ("tests/unit/jetstream",),
-    "spark": ("tests/unit/spark",),
+    "spark": ("tests/spark_source",),
     "stream": ("tests/unit/stream", "tests/unit/consumer"),
-    "client": ("tests/client",),
+    "client": ("tests/unit/client",),
     "wire": ("tests/unit/wire", "tests/unit/route", "tests/unit/broker"),
 }
 BUILDING = re.compile(r"building '([^']+)' extension")

@@ -12,7 +12,7 @@ from benchmarks.build import ensure_micro
 from benchmarks.figures import format_value
 from benchmarks.micro.registry import REGISTRY, measure
 
-MODULES = ("parser", "sublist", "store_codecs", "stream", "consumer")
+MODULES = ("parser", "sublist", "store_codecs", "stream", "consumer", "frames")
 
 
 def main(argv: list[str] | None = None) -> int:

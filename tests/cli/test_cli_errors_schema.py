@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sweeps import sweep
 
 from cli_outcome import Cli
+from sweeps import sweep
 from tradewind.api.errors import ERROR_KINDS
 from tradewind.cli.frame.failures import EXIT_FAILED
 from tradewind.cli.reference.schema import schemas

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeps import sweep
 from typer._click import Context
 
 from cli_outcome import Cli
+from sweeps import sweep
 from tradewind import client
 from tradewind._version import __version__
 from tradewind.cli.commands import COMMANDS, GROUPS

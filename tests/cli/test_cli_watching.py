@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeps import sweep
 
 from cli_outcome import Cli, Spawn
 from harness import ServerProcess
+from sweeps import sweep
 from tradewind.cli.main import make_root
 from tradewind.cli.reference.cheat import CHEATS
 from tradewind.cli.servers.top import make_screen

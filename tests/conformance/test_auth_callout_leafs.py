@@ -20,7 +20,7 @@ from helpers_callout import (
     callout_configuration,
     is_refused,
 )
-from test_auth_callout_operator import APP, AUTH, SENTINEL, configuration, start_service
+from helpers_callout_operator import APP, AUTH, SENTINEL, configuration, start_service
 
 from jwt_kit import now
 from leaf_kit import Node, RawLeaf, hub_config

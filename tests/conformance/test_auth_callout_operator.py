@@ -7,54 +7,25 @@ from typing import Any
 
 import pytest
 from helpers_callout import CURVE, REFUSED, SUBJECT, Question, Service
+from helpers_callout_operator import (
+    APP,
+    APP_ROLE,
+    APP_SIGNER,
+    AUTH,
+    AUTH_SIGNER,
+    CLOSED,
+    MISSING,
+    REVOKED_USER,
+    SENTINEL,
+    SENTINEL_USER,
+    SERVICE_USER,
+    configuration,
+    start_service,
+)
 from helpers_operators import JwtClient, system_client
 
 from harness import RawClient, ServerProcess, StartServer
-from jwt_kit import account_jwt, account_key, memory_configuration, now, user_jwt, user_key
-from tradewind.jwt.claims import ExternalAuthorization, ScopeTemplate, SubjectClaims, UserScope
-
-AUTH = account_key(100)
-AUTH_SIGNER = account_key(101)
-APP = account_key(102)
-APP_SIGNER = account_key(103)
-APP_ROLE = account_key(104)
-CLOSED = account_key(105)
-MISSING = account_key(106)
-SERVICE_USER = user_key(100)
-SENTINEL_USER = user_key(101)
-REVOKED_USER = user_key(102)
-SENTINEL = user_jwt(
-    SENTINEL_USER,
-    AUTH,
-    bearer_token=True,
-    pub=SubjectClaims(deny=[">"]),
-    sub=SubjectClaims(deny=[">"]),
-    tags=["a:b", "c"],
-)
-
-
-def configuration(**authorization: Any) -> str:
-    rules = {
-        "auth_users": [SERVICE_USER.public],
-        "allowed_accounts": [APP.public, MISSING.public],
-        **authorization,
-    }
-    role = UserScope(
-        key=APP_ROLE.public,
-        role="r",
-        template=ScopeTemplate(sub=SubjectClaims(allow=["{{name()}}.>"])),
-    )
-    accounts = {
-        AUTH.public: account_jwt(
-            AUTH,
-            authorization=ExternalAuthorization(**rules),
-            signing_keys=[AUTH_SIGNER.public],
-            revocations={REVOKED_USER.public: now() + 100},
-        ),
-        APP.public: account_jwt(APP, signing_keys=[APP_SIGNER.public, role], limits={"subs": 2}),
-        CLOSED.public: account_jwt(CLOSED),
-    }
-    return memory_configuration(accounts, more="authorization { timeout: 5 }\n")
+from jwt_kit import account_jwt, now, user_jwt, user_key
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +43,6 @@ def server(shared_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def close_clients() -> Iterator[None]:
     yield
     JwtClient.close_all()
-
-
-def start_service(server: ServerProcess) -> Service:
-    return Service.by_jwt(server, user_jwt(SERVICE_USER, AUTH), SERVICE_USER)
 
 
 @pytest.fixture

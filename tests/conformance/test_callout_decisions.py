@@ -23,7 +23,7 @@ from helpers_callout import (
     callout_configuration,
     knock,
 )
-from test_auth_callout_operator import (
+from helpers_callout_operator import (
     APP,
     APP_ROLE,
     APP_SIGNER,
@@ -36,7 +36,7 @@ from test_auth_callout_operator import (
     configuration,
     start_service,
 )
-from test_operator_decisions import PROBES, Maker, both
+from helpers_decisions import PROBES, Maker, both
 
 from harness import RawClient, ServerProcess
 from jwt_kit import now, user_key

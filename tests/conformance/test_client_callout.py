@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from helpers_callout import CURVE, ISSUER, STRANGE_ISSUER, Service, callout_configuration, knock
-from test_auth_callout_operator import APP, APP_SIGNER, AUTH, SENTINEL, SERVICE_USER
-from test_auth_callout_operator import configuration as operator_configuration
+from helpers_callout_operator import APP, APP_SIGNER, AUTH, SENTINEL, SERVICE_USER
+from helpers_callout_operator import configuration as operator_configuration
 
 import tradewind
 import tradewind.sync

@@ -1,6 +1,6 @@
 """Which configurations are taken, what is filled in, and what the others are told.
 
-The cases are in tests/cases; see tests/js_cases.py.
+The cases are in tests/cases; see tests/kits/js_cases.py.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import json
 from itertools import product
 
 import pytest
+from helpers_reading import short, six_messages
 
 from conformance.helpers_publish import Publisher
-from conformance.test_js_publish_reading import short, six_messages
 
 MALFORMED = ["408 Malformed Request"]
 EMPTY = ["408 Empty Request"]

@@ -1,6 +1,6 @@
 """Random rules, subscriptions and publishes on both servers: who gets which message.
 
-The model is in tests/permission_cases.py. It names two differences, which are intended: where
+The model is in tests/kits/permission_cases.py. It names two differences, which are intended: where
 nats-server takes a wildcard of a subscription for a token of a subject, or the name of a queue for
 a pattern, it gives more than the rule says. Each has a test below.
 """

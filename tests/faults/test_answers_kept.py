@@ -15,9 +15,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from server_kill_streams import Wire
 
 from harness import ServerProcess
+from server_kill_streams import Wire
 
 KILLS = 30 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 3
 # More than a state may have that is always written as a whole.

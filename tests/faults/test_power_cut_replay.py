@@ -18,8 +18,8 @@ from random import Random
 from typing import Any
 
 import pytest
-import syscall_trace
 
+import syscall_trace
 from harness import RawClient, ServerProcess
 from thoroughness import some
 from tradewind.testing import InProcessServer

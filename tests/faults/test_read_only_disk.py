@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from harness import ServerProcess
 from server_disk_kit import (
     STORE_FAILED,
     check_content,
@@ -23,8 +25,6 @@ from server_disk_kit import (
     take,
 )
 from server_kill_streams import Wire
-
-from harness import ServerProcess
 
 pytestmark = pytest.mark.slow
 READ_ONLY = 20501

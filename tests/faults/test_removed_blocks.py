@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from server_disk_kit import (
     STORE_FAILED,
     STREAMS,

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from test_turn_budget import Client
 
 from harness import ServerProcess
+from turn_budget_kit import Client
 
 STREAMS = 40
 MESSAGES = 300

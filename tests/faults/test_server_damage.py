@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from server_disk_kit import STREAMS, check_content, consumer, fill, page, publish, running, take
-from server_kill_streams import Wire
 
 from harness import ServerProcess, wait_for
+from server_disk_kit import STREAMS, check_content, consumer, fill, page, publish, running, take
+from server_kill_streams import Wire
 
 NAME = "ROTTEN"
 COUNT = 200  # four blocks of 32000 bytes

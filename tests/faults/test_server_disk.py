@@ -11,6 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from harness import ServerProcess, wait_for
 from server_disk_kit import (
     STORE_FAILED,
     STREAMS,
@@ -25,8 +27,6 @@ from server_disk_kit import (
 )
 from server_kill_streams import Wire
 from store_process_kit import can_mount
-
-from harness import ServerProcess, wait_for
 
 FILE_BYTES = 20_000
 FAILING_SYNC = """

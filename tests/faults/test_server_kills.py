@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from server_kill_kit import Cycles
-from server_kill_streams import Wire
 
 from harness import ServerProcess
+from server_kill_kit import Cycles
+from server_kill_streams import Wire
 from tradewind.store.format.consumer_file import (
     ConsumerState,
     PendingDelivery,

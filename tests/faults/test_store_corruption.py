@@ -6,6 +6,7 @@ import functools
 from random import Random
 
 import pytest
+
 from store_damage import (
     DAMAGE,
     IN_PLACE,
@@ -25,7 +26,6 @@ from store_damage import (
     written_lost,
 )
 from store_verdict import content_of
-
 from store_workloads import open_workload
 from thoroughness import some_of
 from tradewind.errors import StoreError

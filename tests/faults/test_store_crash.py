@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_verdict import Count, Examiner, Explorer, content_of, judge
 
 from power_cuts import WatchedDisk
+from store_verdict import Count, Examiner, Explorer, content_of, judge
 from store_workloads import (
     Run,
     Workload,

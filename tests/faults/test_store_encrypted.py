@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_damage import damage_seed
-from store_verdict import Count, Explorer, content_of
 
 from power_cuts import WatchedDisk
+from store_damage import damage_seed
+from store_verdict import Count, Explorer, content_of
 from store_workloads import (
     FOLDER,
     Run,

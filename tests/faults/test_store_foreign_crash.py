@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from store_damage import records_of
 
+from store_damage import records_of
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.files.disk import Operation

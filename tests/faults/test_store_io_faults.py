@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from store_verdict import Examiner, content_of, judge
 
+from store_verdict import Examiner, content_of, judge
 from store_workloads import (
     FOLDER,
     Ledger,

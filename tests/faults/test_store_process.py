@@ -6,8 +6,8 @@ import resource
 from pathlib import Path
 
 import pytest
-from store_process_kit import PLANS, Child, Cycles, Plan, Promises, can_mount, problems_of
 
+from store_process_kit import PLANS, Child, Cycles, Plan, Promises, can_mount, problems_of
 from thoroughness import some
 
 CYCLES = some(8, 300)

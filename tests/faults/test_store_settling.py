@@ -9,6 +9,8 @@ from contextlib import suppress
 from random import Random
 
 import pytest
+
+from power_cuts import cut_off
 from store_damage import (
     IN_PLACE,
     MESSAGES,
@@ -23,8 +25,6 @@ from store_damage import (
     truncate,
 )
 from store_verdict import Content, content_of
-
-from power_cuts import cut_off
 from store_workloads import open_workload
 from tradewind.store.contract import NotFoundError, StoreLimits
 from tradewind.store.folder.filestore import FileStore

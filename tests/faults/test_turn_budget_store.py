@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_turn_budget import Client, consumer, memory_stream
 
 from harness import ServerProcess
+from turn_budget_kit import Client, consumer, memory_stream
 
 # Of a real server 50 ms; a busy machine takes longer for the same work.
 BUDGET_MS = 100

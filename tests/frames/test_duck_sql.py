@@ -17,7 +17,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql import duck_tables, engines
-from tradewind.pipelines.sql.desk import Asked, SqlQuestion
+from tradewind.pipelines.sql.desk import PendingAnswer, SqlQuestion
 from tradewind.pipelines.sql.engines import NeedsSparkError, duck_text
 from tradewind.pipelines.sql.wire import StatementError
 
@@ -250,7 +250,7 @@ def test_errors_are_one_line_with_a_place(place: FramePlace) -> None:
 def test_a_question_can_be_cancelled(place: FramePlace) -> None:
     text = "select count(*) from range(1000000000) a, range(1000000000) b where a.range = -b.range"
     desk = DuckDesk()
-    asked = Asked(desk, SqlQuestion(text, PipelineAddress(place.url)))
+    asked = PendingAnswer(desk, SqlQuestion(text, PipelineAddress(place.url)))
     while desk._engine is None and not asked.wait(0.01):
         pass
     asked.cancel()

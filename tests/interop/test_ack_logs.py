@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from interop_kit import Official
-from server_truth import differences, running, server_truth
 
 from harness import wait_for
+from interop_kit import Official
+from server_truth import differences, running, server_truth
 
 # More than a state may have that is always written as a whole.
 MESSAGES = 1200

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from interop_kit import Official
 from server_truth import differences, running, server_truth
-
 from tradewind.chain.chain_entries import MESSAGE, read_records
 
 NAMES = ["S"]

@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
+from journey_kit import NAMES, WAYS, Journey, make_journey
 from server_truth import differences
-from test_servers import NAMES, WAYS, Journey, make_journey
 
 pytestmark = [pytest.mark.xdist_group("interop_encrypted"), pytest.mark.timeout(300)]
 # Each cipher with each server first, stopped and killed.

@@ -12,9 +12,10 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+
 from interop_kit import WAIT_SECONDS, ApiError, Official, copy_store
 from server_truth import differences, running, server_truth
-from test_backups import restore_backup, take_backup
+from wire_backups import restore_backup, take_backup
 
 pytestmark = pytest.mark.timeout(120)
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "allow_msg_schedules": True}

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from interop_kit import official, official_truth
 from our_streams import CONFIG
-
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.hash import key_for

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
 from interop_kit import ApiError, Official
 from server_truth import running
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from interop_kit import (
     HOUR,
     StreamTruth,
@@ -21,7 +22,6 @@ from interop_kit import (
     our_truth,
 )
 from official_streams import STREAMS
-
 from tradewind.server.jetstream.check_store import check_store
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import NotReadable, StoreRoot

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
+
+from block_reads import read
 from interop_kit import (
     SECOND,
     Official,
@@ -21,8 +23,6 @@ from interop_kit import (
     wait_for,
 )
 from our_streams import CONFIG, CONSUMER
-from test_spark_blocks import read
-
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder

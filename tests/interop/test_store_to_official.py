@@ -7,8 +7,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import our_streams
 import pytest
+from nats.aio.msg import Msg
+
+import our_streams
 from interop_kit import (
     Official,
     StreamTruth,
@@ -18,7 +20,6 @@ from interop_kit import (
     official_truth,
     open_ours,
 )
-from nats.aio.msg import Msg
 from our_streams import STREAMS, write_streams
 
 # The fixture below is made once for all tests of this file.

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import time_ns
 
 import pytest
+
 from interop_kit import (
     SECOND,
     WAIT_SECONDS,
@@ -18,7 +19,6 @@ from interop_kit import (
     official_truth,
     wait_for,
 )
-
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from interop_kit import Official
 from server_truth import differences, running, server_truth
 

@@ -13,15 +13,25 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-# The first starts our server only, the others decide which tests run: no answer depends on them.
-LEFT_OUT = frozenset({"fork_server.py", "official_records.py", "source_closure.py"})
+# These start our server only, or decide which tests run and what is printed: no answer depends on
+# them.
+LEFT_OUT = frozenset(
+    {
+        "fork_server.py",
+        "kill_table.py",
+        "official_records.py",
+        "scheduling.py",
+        "source_closure.py",
+    }
+)
 # Folders that a test reads as a whole, when a string of it names them.
 READ_FOLDERS = frozenset({"docs", "examples", "deploy"})
 COMPILED = (".pyx", ".pxd")
 # Imports in these are found by lines; a page has programs that a test may run.
 TEXTS = (*COMPILED, ".md")
 IMPORT_LINE = re.compile(
-    r"^\s*(?:from\s+(?P<module>[.\w]+)\s+c?import\s+(?P<names>[^\n#]+)|c?import\s+(?P<plain>[^\n#]+))",
+    r"^\s*(?:from\s+(?P<module>[.\w]+)\s+c?import\s+(?P<names>[^\n#]+)"
+    r"|c?import\s+(?P<plain>[^\n#]+))",
     re.MULTILINE,
 )
 FILE_NAME = re.compile(r"(?:[\w.-]+/)*[\w-]+\.\w+")
@@ -33,7 +43,7 @@ class SourceClosure:
     def __init__(self, root: Path) -> None:
         self.root = root
         tests = root / "tests"
-        self._roots = [tests / "kits", tests, tests / "faults", root / "src"]
+        self._roots = [tests / "kits", tests, root / "src"]
         self._named = {
             path.name: path
             for path in sorted(tests.rglob("*"))

@@ -19,13 +19,13 @@ NAMED_MAX = 20
 
 
 def sweep(
-    names: str | tuple[str, ...], values: Iterable[Any], ids: object = None
+    names: str | tuple[str, ...], values: Iterable[Any], ids: Callable[[Any], str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test with each of these values; `ids` names them, as a call or as a list."""
+    """Run a test with each of these values; `ids` names them."""
     several = tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else names
     cases = list(values)
     assert cases, f"no values for {names}"
-    labels = [ids(case) for case in cases] if callable(ids) else list(ids or cases)  # type: ignore[call-overload]
+    labels = [ids(case) for case in cases] if callable(ids) else cases
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from entry_points import EntryPoint, all_entry_points
 from input_shapes import InputShape, atom_shapes, paired_shapes, plain_shapes, random_shape, varied
-from sweeps import sweep
 
 from cpu_clock import thread_seconds
+from sweeps import sweep
 from thoroughness import IS_THOROUGH, some
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from entry_points import EntryPoint, all_entry_points
 from foreign_modules import ELSEWHERE, LISTED
+
 from sweeps import sweep
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "tradewind"

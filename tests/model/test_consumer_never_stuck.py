@@ -7,20 +7,15 @@ must be true. At the end the receivers behave, and everything must be delivered 
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from tradewind.consumer.consumer_document import consumer_document
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit/consumer"))
 from consumer_kit import MS, SECOND, Client, Frame, World
-
 from thoroughness import some
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.times import format_time
+from tradewind.consumer.consumer_document import consumer_document
 from tradewind.store.contract import StoreLimits
 from tradewind.subjects import is_subset
 

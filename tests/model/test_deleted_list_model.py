@@ -6,7 +6,6 @@ import json
 from random import Random
 
 from sweeps import sweep
-
 from tradewind.store.table.deleted_list import DeletedList
 from tradewind.store.table.message_store import MessageStore
 

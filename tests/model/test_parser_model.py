@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from parser_model import Grammar, Parsed
-from sweeps import sweep
 
+from sweeps import sweep
 from tradewind.errors import ProtocolError
 from tradewind.wire.parser import Parser
 

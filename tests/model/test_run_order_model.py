@@ -7,17 +7,12 @@ stream, the next one only when the one before is settled, and each message ends 
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
-
 from run_kit import FakeConsumer, run_to_end, run_virtually
-
 from tradewind import GiveUp, Retry, RetryLater
 
 KEYS = st.sampled_from("abcd")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from random import Random
 
 from store_model import ModelStore, Size, memory_bytes
-from sweeps import sweep
 
+from sweeps import sweep
 from thoroughness import some
 from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.recover import open_store

@@ -1,7 +1,7 @@
 """Jobs from a stream to each kind of target, while Python workers and the server are killed.
 
 `tools/crash_spark.py` (`make crash-spark`) does it hundreds of times, and also kills drivers and
-executors. `tests/faults/test_sink_attempts.py` kills attempts at writing without Spark.
+executors. `tests/spark_source/test_sink_attempts.py` kills attempts at writing without Spark.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from test_streaming_reads import Query
+from query_kit import Query
 
 import tradewind.sync
 from harness import ServerProcess

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pipeline_kit import REGIONS, Place, orders_place
+from pipeline_texts_kit import HEAD, ORDERS
 from pyarrow import parquet
-from test_pipelines import HEAD, ORDERS
 
 from tradewind.cli.main import run
 from tradewind.pipelines.checks.verifying import verify

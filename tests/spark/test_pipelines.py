@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pipeline_kit import Place, orders_place
+from pipeline_texts_kit import HEAD, ORDERS
 
 from tradewind.pipelines.checks.checking import check_server, check_tables
 from tradewind.pipelines.checks.explaining import explain_lines, plan_lines
@@ -24,14 +25,6 @@ from tradewind.pipelines.state.status import read_status
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HEAD = "pipeline: test\ncheckpoint: state\n"
-ORDERS = """\
-sources:
-  orders:
-    stream: ORDERS
-    payload:
-      schema: {id: bigint not null, region: string, amount: "decimal(12,2)"}
-"""
 SHOW = "sinks:\n  show: {from: %s, console: {}}\n"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pipeline_kit import orders_place
-from test_pipelines import HEAD
+from pipeline_texts_kit import HEAD
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.machine.places import RemoteFolder, names_in

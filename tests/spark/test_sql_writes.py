@@ -19,7 +19,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.relations.statements import split_statements
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import Asked, Desk, SqlQuestion
+from tradewind.pipelines.sql.desk import Desk, PendingAnswer, SqlQuestion
 from tradewind.pipelines.sql.wire import StatementError
 from tradewind.pipelines.views.view_runner import ViewRunner
 from tradewind.pipelines.views.view_store import ViewStore
@@ -152,7 +152,7 @@ def test_a_failed_and_a_cancelled_insert_say_what_they_left(place: Place) -> Non
         " select id from range(0, 1000000000000000, 1, 1) where id % 7 = hash(id) % 11 and id < 0)"
     )
     desk = Desk(place.spark)
-    asked = Asked(desk, question(place, text))
+    asked = PendingAnswer(desk, question(place, text))
     wait_for(lambda: asked.wait(0) or len(messages(place, "SLOW")) == before + 10, seconds=240)
     assert not asked.wait(0), asked.outcome()
     asked.cancel()

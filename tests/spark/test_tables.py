@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 import pytest
-from test_streaming_reads import Query
+from query_kit import Query
 
 from harness import ServerProcess
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 from starlette.routing import Route
-from sweeps import sweep
 from typer import Context
 
 import tradewind
 from certificates import Authority
+from sweeps import sweep
 from tradewind.api.endpoints import ENDPOINTS
 from tradewind.cli.commands import COMMANDS
 from tradewind.cli.frame.frame import SharedGroup
@@ -636,7 +636,7 @@ def test_conformance_names_tests_that_exist() -> None:
 
 def test_every_error_is_provoked_or_said_not_to_be() -> None:
     sources = [*(ROOT / "tests/conformance").glob("*.py"), *(ROOT / "tests/cases").iterdir()]
-    sources.append(ROOT / "tests/publish_faults.py")
+    sources.append(ROOT / "tests/kits/publish_faults.py")
     provoked = set(re.findall(r"\b10\d{3}\b", "".join(path.read_text() for path in sources)))
     excused = set(re.findall(r"\b10\d{3}\b", section("docs/internals/CONFORMANCE.md", "Errors")))
     codes = set(

@@ -1,4 +1,4 @@
-"""tests/ports.py: processes that start servers side by side do not take each other's ports."""
+"""tests/kits/ports.py: processes that start servers side by side do not take each other's ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ for _ in range(3):
 
 
 def test_forked_processes_begin_apart() -> None:
-    folder = Path(__file__).parent.parent
+    folder = Path(__file__).parents[1] / "kits"
     output = subprocess.check_output([sys.executable, "-c", FORKS], cwd=folder, text=True)
     shares = [set(json.loads(line)) for line in output.splitlines()]
     assert len(set.union(*shares)) == 60

@@ -51,6 +51,11 @@ def test_variables_and_flags_of_the_commands_exist() -> None:
     assert '"--only"' in Path(dist.__file__).read_text()
 
 
+def test_what_is_published_has_asked_the_official_server_everything() -> None:
+    assert "make test OFFICIAL=all" in commands()
+    assert "--official=$(OFFICIAL)" in MAKEFILE
+
+
 def test_each_python_is_built_for_each_processor() -> None:
     matrix = workflow()["jobs"]["wheel"]["strategy"]["matrix"]
     images = {row["machine"]: row["image"] for row in matrix["include"]}

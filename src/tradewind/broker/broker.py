@@ -101,6 +101,8 @@ class Broker:
         self.deadlines = Deadlines()
         self.deferred = CheckQueue()  # passwords to check elsewhere
         self.watch = TurnWatch(clock, log)
+        # Called in every turn; attributes instead of methods, which would add 28 ns to 77
+        # (`benchmarks.micro`, frame-broker).
         self.turn_end = TurnEnd(self, self.router, self.watch, self.deadlines)
         self.end_turn: Callable[[], list[Session]] = self.turn_end.end_turn
         self.next_deadline_ns: Callable[[], int | None] = self.turn_end.next_deadline_ns

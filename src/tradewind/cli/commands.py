@@ -193,7 +193,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "transaction",
         "tradewind.cli.streams.transaction:app",
-        "Publish, acknowledge and delete messages in one commit",
+        "Publish, acknowledge and delete messages in one transaction",
     ),
     CommandEntry("version", "tradewind.cli.reference.help_command:version_app", "Show the version"),
     CommandEntry(

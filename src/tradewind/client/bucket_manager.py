@@ -64,7 +64,7 @@ class KvBuckets:
         return KeyValue(self._js, await _info(self._js, KV_STREAM, bucket))
 
     async def update(self, bucket: str, **settings: Unpack[KvSettings]) -> KeyValue:
-        """Change these settings of a bucket; the others stay."""
+        """Change the given settings of a bucket; all others stay as they are."""
         config = kv_config(bucket, settings)
         return KeyValue(self._js, await _update(self._js, KV_STREAM, bucket, config, settings))
 
@@ -108,7 +108,7 @@ class ObjectStores:
         return ObjectStore(self._js, await _info(self._js, OBJECT_STREAM, bucket))
 
     async def update(self, bucket: str, **settings: Unpack[BucketSettings]) -> ObjectStore:
-        """Change these settings of a store; the others stay."""
+        """Change the given settings of a store; all others stay as they are."""
         config = object_config(bucket, settings)
         return ObjectStore(
             self._js, await _update(self._js, OBJECT_STREAM, bucket, config, settings)

@@ -153,9 +153,9 @@ class JetStream:
         timeout: float | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """Publish a message and wait until the stream has it.
+        """Publish a message and wait until the stream has stored it.
 
-        The publish is repeated if no stream responds, and with `msg_id` after a reconnect.
+        The publish is retried if no stream responds, and with `msg_id` also after a reconnect.
 
         >>> await js.publish("orders.new", b"two apples", expect_last_subject_sequence=0)
         """
@@ -176,8 +176,8 @@ class JetStream:
     ) -> Awaitable[PendingAck]:
         """Publish a message without waiting for the stream.
 
-        Awaiting the call waits only if too many messages are on their way; the result can be
-        awaited for the PubAck. `publish_async_completed` waits for all of them.
+        Awaiting the call waits only if too many messages are unacknowledged; await the result for
+        the PubAck. `publish_async_completed` waits for all of them.
 
         >>> for order in orders:
         ...     await js.publish_async("orders.new", order)
@@ -199,10 +199,10 @@ class JetStream:
         return window.send(subject, payload, None, self.api.timeout, has_id=False)
 
     async def publish_async_completed(self, timeout: float | None = None) -> None:
-        """Wait until the outcome of everything that `publish_async` sent is known.
+        """Wait until the outcome of every `publish_async` is known.
 
         Raises PublishError if messages were not stored whose own results were not awaited, and
-        OperationTimeoutError after `timeout` seconds; each message has a time limit of its own.
+        OperationTimeoutError after `timeout` seconds; each message also has its own timeout.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -216,14 +216,14 @@ class JetStream:
 
     @property
     def why(self) -> Why:
-        """Explanations in words why consumers and streams do not progress."""
+        """Explain in words why consumers and streams make no progress."""
         from tradewind.client.why.asking import Why
 
         return Why(self.manager)
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """The messages that consumers gave up: read, change and resend them."""
+        """The messages that consumers have given up: read, edit and resend them."""
         from tradewind.client.streams.dead_letters import DeadLetters
 
         return DeadLetters(self)
@@ -237,7 +237,7 @@ class JetStream:
 
     @property
     def publish_async_pending(self) -> int:
-        """How many messages wait for their acknowledgement."""
+        """The number of messages that wait for an acknowledgement."""
         return self._window.unacknowledged
 
     @property
@@ -258,7 +258,7 @@ class JetStream:
         """Add to the counter of a subject; returns the new value. The stream needs
         allow_msg_counter.
 
-        With `msg_id` a repetition counts once, and gives the value as it is then.
+        With `msg_id`, a repeated call counts once and returns the current value.
 
         >>> await js.increment("hits.home", 5)
         """
@@ -278,7 +278,8 @@ class JetStream:
         return number_of(found.data)
 
     def batch(self) -> Batch:
-        """Several messages that are stored together or not at all; the stream needs allow_atomic.
+        """A batch of messages that are stored together or not at all; the stream needs
+        allow_atomic.
 
         >>> batch = js.batch()
         >>> await batch.add("orders.1", b"apples")
@@ -287,9 +288,11 @@ class JetStream:
         return Batch(self.api)
 
     def transaction(self, *, timeout: float | None = None) -> Transaction:
-        """Messages for several streams and acknowledgements that happen together or not at all.
+        """Publishes to several streams and acknowledgements that take effect together or not at
+        all.
 
-        The transaction is committed at the end of the block; an exception inside cancels all of it.
+        The transaction is committed at the end of the block; an exception inside the block cancels
+        it.
 
         >>> async with js.transaction() as transaction:
         ...     transaction.publish("invoices.17", b"two apples")
@@ -298,9 +301,9 @@ class JetStream:
         return Transaction(self.api, publish_headers, timeout)
 
     def fast_batch(self, *, flow: int = 1000, skips_failures: bool = False) -> FastBatch:
-        """Many messages in a row, with few acknowledgements; the stream needs allow_batched.
+        """A sequence of messages with few acknowledgements; the stream needs allow_batched.
 
-        The server acknowledges after at most `flow` messages. A message that it refuses ends the
+        The server acknowledges at least every `flow` messages. A message that it refuses ends the
         batch, unless `skips_failures` is set: then it is recorded in `failures`, and the batch
         continues.
 
@@ -320,11 +323,12 @@ class JetStream:
         on_status: StatusHandler | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> PushedMessages:
-        """Read from a consumer that pushes, as older programs do: an async iterator or a callback.
+        """Read from a push consumer, as older programs do: with an async iterator or a callback.
 
-        With the name of a consumer that exists, its messages; members of its deliver group share
-        them. Otherwise one is made with these settings, with flow control and heartbeats, and
-        removed at the end unless it has a durable name. New programs use `consumers` instead.
+        With the name of an existing consumer, returns its messages, which the members of its
+        deliver group share. Otherwise a consumer is created with these settings, flow control and
+        heartbeats, and deleted at the end unless it has a durable name. New programs should use
+        `consumers` instead.
 
         >>> messages = await js.subscribe_push("ORDERS", filter_subject="orders.new")
         """

@@ -158,7 +158,8 @@ class ServerConsumer(Taker):
             self.delivery, self.advisories, self.dead_letters, context.chance
         )
         self.inactivity = Inactivity(self.delivery, partial(context.inactive, self))
-        # The delivery calls these parts of its owner per message, without a frame in between.
+        # The delivery calls these parts of its owner per message; methods in between would add
+        # about 25 ns each (`benchmarks.micro`, frame-broker).
         self.new_pin = self.pinned.new_pin
         self.other_ack, self.sampled = self.other_acks.other_ack, self.other_acks.sampled
         self.flow_acknowledged = self.other_acks.flow_acknowledged

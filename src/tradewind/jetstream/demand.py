@@ -2,7 +2,7 @@
 
 Owns an index of the filters of consumers, and of the consumers that wait for messages. A message
 therefore concerns only the consumers that would take it, however many there are. Consumers with the
-same filter share a lane; a subject has few lanes, because it has few patterns. It reads subjects
+same filter form a group; a subject has few groups, because it has few patterns. It reads subjects
 only, and never sends. Waking a consumer without need is harmless, but forgetting one would leave it
 waiting forever. A consumer that waits for something else (a request, an acknowledgement, time) is
 woken by that, and then looks at all messages that have arrived meanwhile.
@@ -68,7 +68,7 @@ class Demand:
         self._filters = Sublist(seed)
         self._by_handle: dict[int, FilterGroup] = {}
         self._by_filter: dict[bytes, FilterGroup] = {}
-        self._lanes: dict[Taker, list[bytes]] = {}
+        self._filters_of: dict[Taker, list[bytes]] = {}
         self._waiting: dict[Taker, None] = {}
         self._seen_seq = 0
 
@@ -79,10 +79,10 @@ class Demand:
 
     def __len__(self) -> int:
         """The number of consumers."""
-        return len(self._lanes)
+        return len(self._filters_of)
 
     def __contains__(self, consumer: object) -> bool:
-        return consumer in self._lanes
+        return consumer in self._filters_of
 
     @property
     def waiting_count(self) -> int:
@@ -99,31 +99,31 @@ class Demand:
         """
         self.remove(consumer)
         filters = list(set(patterns)) or [EVERYTHING]
-        self._lanes[consumer] = filters
+        self._filters_of[consumer] = filters
         for pattern in filters:
-            lane = self._by_filter.get(pattern)
-            if lane is None:
+            group = self._by_filter.get(pattern)
+            if group is None:
                 handle = self._filters.add(pattern)
-                lane = self._by_filter[pattern] = self._by_handle[handle] = FilterGroup(handle)
-            lane.add(consumer)
+                group = self._by_filter[pattern] = self._by_handle[handle] = FilterGroup(handle)
+            group.add(consumer)
 
     def remove(self, consumer: Taker) -> None:
         """Remove a consumer."""
         self._waiting.pop(consumer, None)
-        for pattern in self._lanes.pop(consumer, ()):
-            lane = self._by_filter[pattern]
-            lane.remove(consumer)
-            if not lane.members:
-                del self._by_filter[pattern], self._by_handle[lane.handle]
-                self._filters.discard(lane.handle)
+        for pattern in self._filters_of.pop(consumer, ()):
+            group = self._by_filter[pattern]
+            group.remove(consumer)
+            if not group.members:
+                del self._by_filter[pattern], self._by_handle[group.handle]
+                self._filters.discard(group.handle)
 
     def update_waiting(self, consumer: Taker) -> None:
         """Update whether a consumer waits for more messages, after it has sent what it could."""
         waits = consumer.has_demand
-        if waits == (consumer in self._waiting) or consumer not in self._lanes:
+        if waits == (consumer in self._waiting) or consumer not in self._filters_of:
             return
-        lanes = [self._by_filter[pattern] for pattern in self._lanes[consumer]]
-        for waiting in (self._waiting, *(lane.waiting for lane in lanes)):
+        groups = [self._by_filter[pattern] for pattern in self._filters_of[consumer]]
+        for waiting in (self._waiting, *(group.waiting for group in groups)):
             if waits:
                 waiting[consumer] = None
             else:
@@ -145,18 +145,18 @@ class Demand:
                 turn.wake(consumer)
             return
         for subject in subjects:
-            for lane in self.lanes(subject):
-                for consumer in lane.waiting:
+            for group in self.groups(subject):
+                for consumer in group.waiting:
                     turn.wake(consumer)
 
     @property
     def needed_from(self) -> int:
         """The sequence from which on some consumer wants all messages; 0 if none wants all."""
-        lane = self._by_filter.get(EVERYTHING)
-        return min(each.limit_seq for each in lane.members) if lane is not None else 0
+        group = self._by_filter.get(EVERYTHING)
+        return min(each.limit_seq for each in group.members) if group is not None else 0
 
-    def lanes(self, subject: bytes) -> list[FilterGroup]:
-        """The lanes of the consumers that want messages of this subject."""
+    def groups(self, subject: bytes) -> list[FilterGroup]:
+        """The groups of the consumers that want messages of this subject."""
         return [self._by_handle[handle] for handle in self._filters.find(subject)[0]]
 
     def has_takers(self, subject: bytes) -> bool:

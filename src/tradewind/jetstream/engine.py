@@ -113,8 +113,8 @@ class JetStreamEngine:
         # Consumers past their inactivity threshold, which are deleted at the end of the turn.
         self.retired: list[tuple[HostedStream, ServerConsumer]] = []
         turns = TurnWork(self)
-        # Called in every turn, see there; so they are no methods of this class, which would cost
-        # a frame.
+        # Called in every turn, see there; so they are no methods of this class, which would add
+        # 20 ns to 39 (`benchmarks.micro`, frame-engine).
         self.set_time: Callable[[], None] = turns.set_time
         self.end_turn: Callable[[], None] = turns.end_turn
         # When `tick` has something to do.

@@ -28,7 +28,7 @@ cdef class Retention(DoneListener):
     cdef bint _puts_off(self, uint64_t seq) except -1
     cdef bint _take_out(self, uint64_t seq, Participant without) except -1
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1
-    cdef bint _is_wanted(self, list lanes, uint64_t seq, uint32_t subject_id,
+    cdef bint _is_wanted(self, list groups, uint64_t seq, uint32_t subject_id,
                          Participant without) except -1
     cdef uint64_t _remove_put_off(self, uint64_t budget) except? 0xFFFFFFFFFFFFFFFF
     cdef int _sweep(self, uint64_t budget) except -1

@@ -115,24 +115,24 @@ cdef class Retention(DoneListener):
         if entry == NULL:
             return True     # unknown, so it must stay
         return self._is_wanted(
-            self.demand.lanes(record.subject[:record.subject_size]), seq, entry.id, without)
+            self.demand.groups(record.subject[:record.subject_size]), seq, entry.id, without)
 
-    cdef bint _is_wanted(self, list lanes, uint64_t seq, uint32_t subject_id,
+    cdef bint _is_wanted(self, list groups, uint64_t seq, uint32_t subject_id,
                          Participant without) except -1:
-        """Whether a consumer of these lanes, which match the subject, needs a message."""
+        """Whether a consumer of these groups, which match the subject, needs a message."""
         cdef Py_ssize_t _index, count, place
         cdef list members
-        for lane in lanes:
-            members = lane.members
+        for group in groups:
+            members = group.members
             count = len(members)
-            place = lane.start
+            place = group.start
             for _index in range(count):
                 place = place + 1 if place + 1 < count else 0
                 consumer = members[place]
                 if consumer is not without \
                         and (<Taker?>consumer).part.needs_message(seq, subject_id):
                     # Asked first the next time: until it is done, no other need be asked.
-                    lane.start = place - 1
+                    group.start = place - 1
                     return True
         return False
 
@@ -180,7 +180,7 @@ cdef class Retention(DoneListener):
         cdef SubjectEntry* entry
         cdef uint32_t subject_id, epoch = self.store.index.epoch
         cdef uint64_t seq
-        cdef dict lanes = {}
+        cdef dict groups = {}
         while budget:
             budget -= 1
             seq = self.store.next_matching(self.sweep_from, everything)
@@ -197,10 +197,10 @@ cdef class Retention(DoneListener):
                 continue        # unknown, so it must stay
             if epoch != self.store.index.epoch:
                 epoch = self.store.index.epoch
-                lanes.clear()
-            takers = lanes.get(subject_id)
+                groups.clear()
+            takers = groups.get(subject_id)
             if takers is None:
-                takers = lanes[subject_id] = self.demand.lanes(entry.name[:entry.name_size])
+                takers = groups[subject_id] = self.demand.groups(entry.name[:entry.name_size])
             if (self.any_ack and not takers) or self._is_wanted(takers, seq, subject_id, None):
                 continue
             try:

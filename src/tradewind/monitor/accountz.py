@@ -23,21 +23,22 @@ from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.shared import shown_exports, shown_imports, shown_responses
 
 if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account
+    from tradewind.broker.broker import Broker
     from tradewind.monitor.stepping import Stepped
-    from tradewind.monitor.views import AccountView, BrokerView
 
 
 # The number of accounts in one step.
 ACCOUNTS_STEP = 256
 
 
-def account_title(broker: BrokerView, name: str) -> str:
+def account_title(broker: Broker, name: str) -> str:
     """The readable name of an account: in operator mode its own name is a key."""
     claims, _ = broker.account_claims.get(name, (None, ""))
     return claims.name if claims is not None and claims.name else name
 
 
-def account_detail(broker: BrokerView, name: str) -> AccountDetail:
+def account_detail(broker: Broker, name: str) -> AccountDetail:
     """The details of one account; raises PageError if there is none of that name."""
     from tradewind.monitor.subsz import merged_stats
 
@@ -70,7 +71,7 @@ def account_detail(broker: BrokerView, name: str) -> AccountDetail:
     )
 
 
-def _mappings(account: AccountView) -> dict[str, list[MappingTarget]]:
+def _mappings(account: Account) -> dict[str, list[MappingTarget]]:
     if account.mappings is None:
         return {}
     return {
@@ -82,7 +83,7 @@ def _mappings(account: AccountView) -> dict[str, list[MappingTarget]]:
     }
 
 
-def build_accountz(broker: BrokerView, options: AccountzOptions, now_ns: int) -> Accountz:
+def build_accountz(broker: Broker, options: AccountzOptions, now_ns: int) -> Accountz:
     """The page with all names, or with `account` the details of one; raises PageError if there is
     none of that name.
     """
@@ -99,7 +100,7 @@ def build_accountz(broker: BrokerView, options: AccountzOptions, now_ns: int) ->
     return page
 
 
-def account_stat(broker: BrokerView, account: AccountView) -> AccountStat:
+def account_stat(broker: Broker, account: Account) -> AccountStat:
     """Counters of one account. `total_conns` covers a cluster, so here it equals `conns`."""
     leafs = broker.leaf_traffic(account.name)
     return AccountStat(
@@ -124,7 +125,7 @@ def account_stat(broker: BrokerView, account: AccountView) -> AccountStat:
 
 
 def build_accstatz(
-    broker: BrokerView, options: AccountStatzOptions, now_ns: int
+    broker: Broker, options: AccountStatzOptions, now_ns: int
 ) -> Stepped[AccountStatz]:
     """The statistics of accounts with connections, or with `include_unused` of all, in steps;
     `accounts` restricts either to these names.

@@ -6,7 +6,7 @@ Owns the options of the page. It copies figures from the broker and has no state
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -20,19 +20,18 @@ from tradewind.monitor.monitor_documents import Connz, ConnzConnection, Subscrip
 from tradewind.monitor.page_options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.stepping import Stepped
-from tradewind.monitor.views import (
-    BrokerView,
-    ClosedSessionView,
-    ConnectionView,
-    LeafView,
-    SessionView,
-    SubscriptionView,
-)
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.subjects import collides_with_any
 
-AnyConnection: TypeAlias = SessionView | LeafView | ClosedSessionView
-SortKey: TypeAlias = Callable[[AnyConnection, int], int | str]
+if TYPE_CHECKING:
+    from tradewind.broker.accounts import SubscriptionInfo
+    from tradewind.broker.broker import Broker
+    from tradewind.broker.contracts import ClosedSession
+    from tradewind.broker.leaf_session import LeafSession
+    from tradewind.broker.session import Session
+
+AnyConnection: TypeAlias = "Session | LeafSession | ClosedSession"
+SortKey: TypeAlias = Callable[["AnyConnection", int], int | str]
 
 CLIENT = "Client"
 # Lists of subscriptions can dwarf the connections that hold them: a page ends early once it lists
@@ -43,12 +42,12 @@ SUBSCRIPTIONS_STEP = 4096
 CONNECTIONS_STEP = 1024
 
 
-def _stop_ns(connection: ConnectionView, now_ns: int) -> int:
+def _stop_ns(connection: Session | ClosedSession, now_ns: int) -> int:
     stop_ns: int = getattr(connection, "stop_ns", now_ns)
     return stop_ns
 
 
-def _reason(connection: ConnectionView) -> str:
+def _reason(connection: Session | ClosedSession) -> str:
     reason: str = getattr(connection, "reason", "")
     return reason
 
@@ -75,7 +74,7 @@ _SORTS_ASCENDING = ("cid", "start", "uptime", "reason")
 _SORTS_OF_CLOSED = ("stop", "reason")
 
 
-def subscription_detail(subscription: SubscriptionView, title: str = "") -> SubscriptionDetail:
+def subscription_detail(subscription: SubscriptionInfo, title: str = "") -> SubscriptionDetail:
     """One subscription as in /connz or, with the title of its account, /subsz. Interest of a leaf
     node has no id of its own.
     """
@@ -129,7 +128,7 @@ def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> 
     return document
 
 
-def _add_identity(document: ConnzConnection, connection: ConnectionView) -> None:
+def _add_identity(document: ConnzConnection, connection: Session | ClosedSession) -> None:
     peers = [certificate_details.describe_peer(der) for der in connection.tls_peer_certs]
     document.tls_peer_certs = present([peer for peer in peers if peer is not None])
     document.authorized_user = present(connection.user)
@@ -155,7 +154,7 @@ def _add_claims(document: ConnzConnection, claims: ShownClaims | None, *, with_a
 
 def _add_subscriptions(
     document: ConnzConnection,
-    connection: ConnectionView,
+    connection: Session | ClosedSession,
     options: ConnzOptions,
     title: str,
 ) -> Stepped[int]:
@@ -176,7 +175,7 @@ def _add_subscriptions(
     return len(details) + len(subjects)
 
 
-def _claims_of(broker: BrokerView, connection: AnyConnection) -> ShownClaims | None:
+def _claims_of(broker: Broker, connection: AnyConnection) -> ShownClaims | None:
     claims: ShownClaims | None = getattr(connection, "claims", None)
     if claims is None:  # an open one has none, and a closed one has no identity
         claims = shown_claims(broker.identity_of(connection.cid))
@@ -186,7 +185,7 @@ def _claims_of(broker: BrokerView, connection: AnyConnection) -> ShownClaims | N
     return claims
 
 
-def _account_title(broker: BrokerView, connection: ConnectionView) -> str:
+def _account_title(broker: Broker, connection: Session | ClosedSession) -> str:
     return account_title(broker, connection.account.name) if connection.account is not None else ""
 
 
@@ -199,7 +198,7 @@ def _validate(options: ConnzOptions) -> None:
         raise PageError("filter by subject only valid with account filtering")
 
 
-def _candidates(broker: BrokerView, options: ConnzOptions) -> list[AnyConnection]:
+def _candidates(broker: Broker, options: ConnzOptions) -> list[AnyConnection]:
     """All connections in the requested state and account; their number is the page's `total`. Empty
     for a state that does not exist.
     """
@@ -266,7 +265,7 @@ def _sorted(
     return [chosen[number] for _, number in keys]
 
 
-def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Stepped[Connz]:
+def build_connz(broker: Broker, options: ConnzOptions, now_ns: int) -> Stepped[Connz]:
     """The page, in steps; raises PageError for options that contradict each other."""
     options = paged(options)
     _validate(options)

@@ -40,8 +40,8 @@ from tradewind.monitor.stepping import Stepped
 from tradewind.monitor.varz import ListenAddresses, build_varz
 
 if TYPE_CHECKING:
+    from tradewind.broker.broker import Broker
     from tradewind.monitor.prometheus import Family
-    from tradewind.monitor.views import BrokerView
 
 
 class JetStreamPages(Protocol):
@@ -71,7 +71,7 @@ class MonitorView:
     `jetstream` is set while JetStream runs.
     """
 
-    def __init__(self, broker: BrokerView, meter: UsageMeter | None = None) -> None:
+    def __init__(self, broker: Broker, meter: UsageMeter | None = None) -> None:
         self.broker = broker
         self.listening = ListenAddresses()
         self.health = HealthRegistry()

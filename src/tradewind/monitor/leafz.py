@@ -16,10 +16,11 @@ from tradewind.monitor.monitor_documents import Leaf, Leafz
 from tradewind.monitor.parameters import boolean
 
 if TYPE_CHECKING:
+    from tradewind.broker.broker import Broker
+    from tradewind.broker.leaf_session import LeafSession
     from tradewind.monitor.page_options import LeafzOptions
     from tradewind.monitor.stepping import Stepped
     from tradewind.monitor.varz import ListenAddresses
-    from tradewind.monitor.views import BrokerView, LeafView
     from tradewind.options import LeafRemoteOptions, ServerOptions
 
 
@@ -30,7 +31,7 @@ def leafz_from_query(query: Mapping[str, str]) -> LeafzOptions:
     return LeafzOptions(subscriptions=boolean(query, "subs"), account=query.get("acc", ""))
 
 
-def build_leafz(broker: BrokerView, options: LeafzOptions, now_ns: int) -> Stepped[Leafz]:
+def build_leafz(broker: Broker, options: LeafzOptions, now_ns: int) -> Stepped[Leafz]:
     """The page /leafz, in steps."""
     chosen = [
         session
@@ -54,7 +55,7 @@ def build_leafz(broker: BrokerView, options: LeafzOptions, now_ns: int) -> Stepp
     )
 
 
-def _leaf(session: LeafView, listed: list[str]) -> Leaf:
+def _leaf(session: LeafSession, listed: list[str]) -> Leaf:
     return Leaf(
         id=session.cid,
         name=session.name,

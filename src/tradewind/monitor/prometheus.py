@@ -8,15 +8,19 @@ series of streams and consumers are in `stream_metrics.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from tradewind._version import __version__
 from tradewind.monitor.process_usage import ProcessUsage
 from tradewind.monitor.varz import subscription_total
-from tradewind.monitor.views import AccountView, BrokerView, TurnWatchView
 from tradewind.wire.ops import NATS_VERSION
+
+if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account
+    from tradewind.broker.broker import Broker
+    from tradewind.broker.turn_watch import TurnWatch
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ACCOUNTS_LABELLED_MAX = 100
@@ -80,7 +84,7 @@ def _counter(name: str, help_text: str, value: float) -> Family:
     return Family(f"tradewind_{name}_total", "counter", help_text, (Sample(value),))
 
 
-def server_families(broker: BrokerView, usage: ProcessUsage, *, healthy: bool) -> Iterator[Family]:
+def server_families(broker: Broker, usage: ProcessUsage, *, healthy: bool) -> Iterator[Family]:
     """The families of the server as a whole, then those of its accounts."""
     totals, options = broker.totals, broker.options
     identity = {
@@ -142,7 +146,7 @@ def server_families(broker: BrokerView, usage: ProcessUsage, *, healthy: bool) -
     yield from _account_families(list(broker.accounts.values()))
 
 
-def _turn_families(watch: TurnWatchView) -> Iterator[Family]:
+def _turn_families(watch: TurnWatch) -> Iterator[Family]:
     """The families about turns of the event loop; the kinds of work are a fixed set."""
     kinds = sorted(watch.kinds.items())
     yield _gauge(
@@ -167,7 +171,7 @@ def _turn_families(watch: TurnWatchView) -> Iterator[Family]:
     )
 
 
-_Reading = Callable[[AccountView], int]
+_Reading = Callable[["Account"], int]
 _ACCOUNT_METRICS: tuple[tuple[str, Kind, str, _Reading], ...] = (
     ("connections", "gauge", "Open client connections of the account.", lambda a: a.session_count),
     (
@@ -209,7 +213,7 @@ _ACCOUNT_METRICS: tuple[tuple[str, Kind, str, _Reading], ...] = (
 )
 
 
-def _account_families(accounts: list[AccountView]) -> Iterator[Family]:
+def _account_families(accounts: list[Account]) -> Iterator[Family]:
     """The families of accounts. The first accounts as configured have their own series: the choice
     must not change between scrapes.
     """

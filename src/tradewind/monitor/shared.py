@@ -21,7 +21,7 @@ from tradewind.route.sharing import (
 from tradewind.route.sharing_rules import ExportIndex, local_subject
 
 if TYPE_CHECKING:
-    from tradewind.monitor.views import BrokerView
+    from tradewind.broker.broker import Broker
 
 # nats-server writes the number of this kind where it writes words for others.
 _RESPONSE_KIND = 2
@@ -91,7 +91,7 @@ def _import(wanted: Import, offered: Mapping[str, ExportIndex[ServiceExport]]) -
     return shown
 
 
-def shown_responses(broker: BrokerView, name: str) -> dict[str, SharedImport]:
+def shown_responses(broker: Broker, name: str) -> dict[str, SharedImport]:
     """The pending responses to members of other accounts, by the subject that stands for each."""
     return {
         subject: SharedImport(

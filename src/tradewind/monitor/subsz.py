@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tradewind.monitor.accountz import account_title
 from tradewind.monitor.connz import SUBSCRIPTIONS_STEP, subscription_detail
@@ -16,16 +17,19 @@ from tradewind.monitor.monitor_documents import SublistStats, SubscriptionDetail
 from tradewind.monitor.page_options import SubszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.stepping import Stepped
-from tradewind.monitor.views import AccountView, BrokerView, SubscriptionView
 from tradewind.subjects import is_valid_literal
 
+if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account, SubscriptionInfo
+    from tradewind.broker.broker import Broker
 
-def merged_stats(accounts: Iterable[AccountView]) -> SublistStats:
+
+def merged_stats(accounts: Iterable[Account]) -> SublistStats:
     """The figures of several accounts: counts are added, and rates averaged with their weights."""
     merged = SublistStats()
     hits = fanout = 0.0
     for account in accounts:
-        stats = account.sublist_stats()
+        stats: Mapping[str, Any] = account.sublist_stats()
         merged.num_subscriptions += stats["num_subscriptions"]
         merged.num_cache += stats["num_cache"]
         merged.num_inserts += stats["num_inserts"]
@@ -40,20 +44,20 @@ def merged_stats(accounts: Iterable[AccountView]) -> SublistStats:
 
 
 def _page(
-    broker: BrokerView,
-    accounts: list[AccountView],
+    broker: Broker,
+    accounts: list[Account],
     hidden: Mapping[str, int],
     offset: int,
     limit: int,
-) -> Stepped[list[SubscriptionView]]:
+) -> Stepped[list[SubscriptionInfo]]:
     """The requested part of the subscriptions of all accounts in a row. The part before it is only
     listed in accounts with `hidden` subscriptions.
     """
-    page: list[SubscriptionView] = []
+    page: list[SubscriptionInfo] = []
     for account in accounts:
         shown = account.subscription_count - hidden.get(account.name, 0)
         if account.name in hidden:
-            found: list[SubscriptionView] = []
+            found: list[SubscriptionInfo] = []
             for start in range(0, account.subscription_count, SUBSCRIPTIONS_STEP):
                 part = account.all_subscriptions(start, SUBSCRIPTIONS_STEP)
                 found += [one for one in part if one.cid not in broker.leaf_sessions]
@@ -74,7 +78,7 @@ def _page(
     return page
 
 
-def _hidden(broker: BrokerView) -> Stepped[dict[str, int]]:
+def _hidden(broker: Broker) -> Stepped[dict[str, int]]:
     """The number of subscriptions of leaf nodes by account, which are not listed."""
     hidden: Counter[str] = Counter()
     for index, leaf in enumerate(list(broker.leaf_sessions.values())):
@@ -84,7 +88,7 @@ def _hidden(broker: BrokerView) -> Stepped[dict[str, int]]:
     return dict(hidden)
 
 
-def build_subsz(broker: BrokerView, options: SubszOptions, now_ns: int) -> Stepped[Subsz]:
+def build_subsz(broker: Broker, options: SubszOptions, now_ns: int) -> Stepped[Subsz]:
     """The page, in steps; raises PageError if the test subject cannot be published to."""
     options = paged(options)
     if options.test and not is_valid_literal(options.test):
@@ -96,7 +100,7 @@ def build_subsz(broker: BrokerView, options: SubszOptions, now_ns: int) -> Stepp
     total = 0
     if options.subscriptions:
         if options.test:
-            matching: list[SubscriptionView] = []
+            matching: list[SubscriptionInfo] = []
             for account in accounts:
                 found = account.matching(options.test)
                 matching += [one for one in found if one.cid not in broker.leaf_sessions]

@@ -55,13 +55,10 @@ from tradewind.monitor.varz import cluster_name
 from tradewind.status_codes import BAD_REQUEST, FAILED
 
 if TYPE_CHECKING:
-    from tradewind.monitor.views import (
-        AccountView,
-        BrokerView,
-        ClosedSessionView,
-        MessageView,
-        SessionView,
-    )
+    from tradewind.broker.accounts import Account, InternalMessage
+    from tradewind.broker.broker import Broker
+    from tradewind.broker.contracts import ClosedSession
+    from tradewind.broker.session import Session
 
 
 _COUNT_REQUEST: Final = msgspec.json.Decoder(CountRequest)
@@ -69,7 +66,7 @@ _CONNECTIONS_REQUEST: Final = msgspec.json.Decoder(ConnectionsRequest)
 _CLIENT_REQUEST: Final = msgspec.json.Decoder(ClientRequest)
 
 # Responds to a request, possibly in steps.
-Handler: TypeAlias = "Callable[[MessageView], Stepped[None] | None]"
+Handler: TypeAlias = "Callable[[InternalMessage], Stepped[None] | None]"
 
 
 class SystemServices:
@@ -82,7 +79,7 @@ class SystemServices:
 
     def __init__(
         self,
-        broker: BrokerView,
+        broker: Broker,
         reload: Callable[[Callable[[TradewindError | None], None]], None],
         kick: Callable[[int], bool],
         lame_duck: Callable[[int], bool],
@@ -95,8 +92,8 @@ class SystemServices:
         self._start_work = start_work
         self._kick = kick
         self._lame_duck = lame_duck
-        self._system: AccountView | None = None
-        self._served: dict[str, tuple[AccountView, list[Any]]] = {}
+        self._system: Account | None = None
+        self._served: dict[str, tuple[Account, list[Any]]] = {}
         self.events = SystemEvents(self._view)
 
     # ---------------------------------------------------------------- life cycle
@@ -144,7 +141,7 @@ class SystemServices:
         self._served = {}
 
     @staticmethod
-    def _withdraw(account: AccountView, tokens: list[Any]) -> None:
+    def _withdraw(account: Account, tokens: list[Any]) -> None:
         for token in tokens:
             account.unsubscribe(token)
 
@@ -152,17 +149,15 @@ class SystemServices:
         """Publish the events due at this wall clock time; returns the time of the next call."""
         return self.events.tick(now_ns)
 
-    def on_connect(self, session: SessionView) -> None:
+    def on_connect(self, session: Session) -> None:
         """Called when a client was accepted."""
         self.events.on_connect(session)
 
-    def on_disconnect(self, closed: ClosedSessionView) -> None:
+    def on_disconnect(self, closed: ClosedSession) -> None:
         """Called when a connection has ended."""
         self.events.on_disconnect(closed)
 
-    def on_auth_error(
-        self, session: SessionView, reason: str, told: AccountView | None = None
-    ) -> None:
+    def on_auth_error(self, session: Session, reason: str, told: Account | None = None) -> None:
         """Called when a login was refused."""
         self.events.on_auth_error(session, reason, told)
 
@@ -199,18 +194,18 @@ class SystemServices:
             handlers[f"$SYS.REQ.ACCOUNT.*.{name}"] = partial(self._on_account, endpoint)
         return handlers
 
-    def _own_handlers(self, account: AccountView) -> dict[str, Handler]:
+    def _own_handlers(self, account: Account) -> dict[str, Handler]:
         handlers: dict[str, Handler] = {"$SYS.REQ.USER.INFO": partial(self._user_info, account)}
         for subject, name in OWN_ENDPOINTS.items():
             handlers[subject] = partial(self._on_own, account, ACCOUNT_ENDPOINTS[name])
         return handlers
 
-    def _serve(self, account: AccountView, handler: Handler, message: MessageView) -> None:
+    def _serve(self, account: Account, handler: Handler, message: InternalMessage) -> None:
         work = self._answered(account, handler, message)
         self._start_work("service", message.subject, work)
 
     def _answered(
-        self, account: AccountView, handler: Handler, message: MessageView
+        self, account: Account, handler: Handler, message: InternalMessage
     ) -> Stepped[None]:
         try:
             yield from result_of(handler(message))
@@ -223,19 +218,19 @@ class SystemServices:
 
     # ---------------------------------------------------------------- requests for pages
 
-    def _on_server(self, endpoint: SystemEndpoint, message: MessageView) -> Stepped[None]:
+    def _on_server(self, endpoint: SystemEndpoint, message: InternalMessage) -> Stepped[None]:
         return self._answer(self._system, endpoint, "", message)
 
-    def _on_account(self, endpoint: SystemEndpoint, message: MessageView) -> Stepped[None]:
+    def _on_account(self, endpoint: SystemEndpoint, message: InternalMessage) -> Stepped[None]:
         return self._answer(self._system, endpoint, message.subject.split(".")[3], message)
 
     def _on_own(
-        self, account: AccountView, endpoint: SystemEndpoint, message: MessageView
+        self, account: Account, endpoint: SystemEndpoint, message: InternalMessage
     ) -> Stepped[None]:
         return self._answer(account, endpoint, account.name, message)
 
     def _answer(
-        self, where: AccountView | None, endpoint: SystemEndpoint, name: str, message: MessageView
+        self, where: Account | None, endpoint: SystemEndpoint, name: str, message: InternalMessage
     ) -> Stepped[None]:
         if not message.reply or where is None:
             return
@@ -276,28 +271,28 @@ class SystemServices:
 
     # ---------------------------------------------------------------- other requests
 
-    def _reply(self, message: MessageView, document: Any) -> None:
+    def _reply(self, message: InternalMessage, document: Any) -> None:
         if message.reply and self._system is not None:
             self._system.publish(message.reply, compact_json(document))
 
-    def _idz(self, message: MessageView) -> None:
+    def _idz(self, message: InternalMessage) -> None:
         broker = self._broker
         host = self._view.listening.host or broker.options.host
         self._reply(message, ServerId(name=broker.server_name, host=host, id=broker.server_id))
 
-    def _statsz(self, message: MessageView) -> None:
+    def _statsz(self, message: InternalMessage) -> None:
         try:
             if self._is_meant(decode_options(message.payload, Options)):
                 self._reply(message, self.events.statsz())
         except msgspec.DecodeError as error:
             self._refuse(message, BAD_REQUEST, str(error))
 
-    def _refuse(self, message: MessageView, code: int, text: str) -> None:
+    def _refuse(self, message: InternalMessage, code: int, text: str) -> None:
         error = RequestError(code, text)
         self._reply(message, MonitorReply(server=self.events.server_info(), error=error))
 
-    def _user_info(self, account: AccountView, message: MessageView) -> None:
-        session: SessionView | None = message.session
+    def _user_info(self, account: Account, message: InternalMessage) -> None:
+        session: Session | None = message.session
         if session is None or not message.reply:
             return
         rules = session.permissions
@@ -317,7 +312,7 @@ class SystemServices:
         reply = MonitorReply(server=self.events.server_info(), data=info)
         account.publish(message.reply, compact_json(reply))
 
-    def _account_conns(self, message: MessageView) -> None:
+    def _account_conns(self, message: InternalMessage) -> None:
         account = self._broker.accounts.get(message.subject.split(".")[3])
         try:
             if message.payload:
@@ -327,7 +322,7 @@ class SystemServices:
         if account is not None and account.session_count:
             self._reply(message, self.events.account_connections(account))
 
-    def _count_by_account(self, message: MessageView) -> Stepped[None]:
+    def _count_by_account(self, message: InternalMessage) -> Stepped[None]:
         try:
             request = decode_body(_COUNT_REQUEST, message.payload)
         except msgspec.DecodeError:
@@ -336,7 +331,7 @@ class SystemServices:
         if account is not None:
             self._reply(message, (yield from count_subscribers(account, request.subject)))
 
-    def _count_by_subject(self, message: MessageView) -> Stepped[None]:
+    def _count_by_subject(self, message: InternalMessage) -> Stepped[None]:
         if self._system is not None:
             subject, _, queue = message.payload.decode("utf-8", "replace").strip().partition(" ")
             count = yield from count_subscribers(self._system, subject, queue.strip())
@@ -344,7 +339,7 @@ class SystemServices:
 
     # ---------------------------------------------------------------- requests for actions
 
-    def _on_reload(self, message: MessageView) -> None:
+    def _on_reload(self, message: InternalMessage) -> None:
         def done(error: TradewindError | None) -> None:
             if error is not None:
                 self._refuse(message, FAILED, str(error))
@@ -357,7 +352,9 @@ class SystemServices:
         except msgspec.DecodeError as error:
             self._refuse(message, BAD_REQUEST, str(error))
 
-    def _on_client(self, act: Callable[[int], bool], missing: str, message: MessageView) -> None:
+    def _on_client(
+        self, act: Callable[[int], bool], missing: str, message: InternalMessage
+    ) -> None:
         """Act on one client by id. A body that cannot be parsed gets no response, as on the
         official server; one whose filter cannot be parsed is refused.
         """

@@ -28,8 +28,10 @@ from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.wire.ops import CLOSED_AUTHENTICATION_FAILURE, NATS_VERSION
 
 if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account
+    from tradewind.broker.contracts import ClosedSession
     from tradewind.broker.identity import Identity
-    from tradewind.monitor.views import AccountView, ClosedSessionView, ConnectionView, SessionView
+    from tradewind.broker.session import Session
 
 STATSZ_INTERVAL_NS = 10 * SECOND_NS
 ACCOUNT_INTERVAL_NS = 30 * SECOND_NS
@@ -168,7 +170,7 @@ def event_id() -> str:
 
 
 def _client_info(
-    connection: ConnectionView, account_name: str, identity: Identity | None
+    connection: Session | ClosedSession, account_name: str, identity: Identity | None
 ) -> SystemEventClient:
     """The description of a client. The JWT itself is omitted: that of a bearer is a password."""
     client = SystemEventClient(
@@ -196,7 +198,7 @@ def _client_info(
     return client
 
 
-def _account_name(connection: ConnectionView) -> str:
+def _account_name(connection: Session | ClosedSession) -> str:
     """The account of a client; one that was refused before it had an account counts as the global
     account's.
     """
@@ -268,7 +270,7 @@ class SystemEvents:
         )
         return StatszMessage(server=self.server_info(), statsz=stats)
 
-    def account_connections(self, account: AccountView) -> AccountConnections:
+    def account_connections(self, account: Account) -> AccountConnections:
         """The present number of connections of an account."""
         stat: AccountStat = account_stat(self._broker, account)
         return AccountConnections(
@@ -286,7 +288,7 @@ class SystemEvents:
 
     # ---------------------------------------------------------------- called by the broker
 
-    def on_connect(self, session: SessionView) -> None:
+    def on_connect(self, session: Session) -> None:
         """Called when a client was accepted."""
         name = _account_name(session)
         self._account_changed(name)
@@ -295,7 +297,7 @@ class SystemEvents:
             client = _client_info(session, name, self._broker.identity_of(session.cid))
             self._publish(subject, ConnectEvent(**self._typed("client_connect"), client=client))
 
-    def on_disconnect(self, closed: ClosedSessionView) -> None:
+    def on_disconnect(self, closed: ClosedSession) -> None:
         """Called when a connection ended, or a login was refused and its connection closed."""
         name = _account_name(closed)
         if closed.is_connected:
@@ -304,9 +306,7 @@ class SystemEvents:
         if self._wanted(subject):
             self._publish(subject, self._disconnect(closed, name, closed.stop_ns, closed.reason))
 
-    def on_auth_error(
-        self, session: SessionView, reason: str, told: AccountView | None = None
-    ) -> None:
+    def on_auth_error(self, session: Session, reason: str, told: Account | None = None) -> None:
         """Called when a login was refused: notify its account and the system account. The reason
         stays in the server's log, except for members of the account `told`, whose service has
         refused the login.
@@ -369,7 +369,7 @@ class SystemEvents:
         }
 
     def _disconnect(
-        self, connection: ConnectionView, account_name: str, stop_ns: int, reason: str
+        self, connection: Session | ClosedSession, account_name: str, stop_ns: int, reason: str
     ) -> DisconnectEvent:
         identity = self._broker.identity_of(connection.cid)
         client = _client_info(connection, account_name, identity)

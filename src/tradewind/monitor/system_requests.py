@@ -34,9 +34,9 @@ from tradewind.route.permission_rules import PermissionRules
 from tradewind.subjects import is_subset, is_valid_literal
 
 if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account
     from tradewind.monitor.monitor_documents import AccountStatz
     from tradewind.monitor.stepping import Stepped
-    from tradewind.monitor.views import AccountView
 
 _Document = TypeVar("_Document")
 
@@ -313,7 +313,7 @@ def encoded(pieces: list[bytes], encoding: str) -> Stepped[tuple[bytes, bytes]]:
     return b"NATS/1.0\r\nContent-Encoding: identity\r\n\r\n", b"".join(pieces)
 
 
-def count_subscribers(account: AccountView, subject: str, queue: str = "") -> Stepped[int]:
+def count_subscribers(account: Account, subject: str, queue: str = "") -> Stepped[int]:
     """The number of client subscriptions that a subject reaches, in steps; a wildcard counts the
     subscriptions that it covers.
     """

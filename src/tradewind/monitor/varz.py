@@ -27,8 +27,9 @@ from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
+    from tradewind.broker.broker import Broker
+    from tradewind.broker.turn_watch import TurnWatch
     from tradewind.jwt import OperatorClaims
-    from tradewind.monitor.views import BrokerView, TurnWatchView
 
 # The feature flags of nats-server 2.15 with their defaults, which the configuration may change.
 FEATURE_FLAGS: Final = {
@@ -110,7 +111,7 @@ def _leaf_settings(options: ServerOptions, listening: ListenAddresses) -> dict[s
     return leaf_settings(options, listening)
 
 
-def cluster_name(broker: BrokerView) -> str:
+def cluster_name(broker: Broker) -> str:
     """The cluster name: a server that dials others as a leaf node is its own cluster, with its own
     name.
     """
@@ -118,7 +119,7 @@ def cluster_name(broker: BrokerView) -> str:
     return broker.server_name if leafnodes is not None and leafnodes.remotes else ""
 
 
-def subscription_total(broker: BrokerView) -> int:
+def subscription_total(broker: Broker) -> int:
     """The number of all client subscriptions."""
     return sum(account.subscription_count for account in broker.accounts.values())
 
@@ -133,7 +134,7 @@ def _usage(usage: ProcessUsage) -> dict[str, Any]:
     }
 
 
-def _counters(broker: BrokerView) -> dict[str, Any]:
+def _counters(broker: Broker) -> dict[str, Any]:
     """The totals since the start; traffic that is not of leaf nodes is of clients."""
     totals, leafs = broker.totals, broker.leaf_traffic()
     return {
@@ -179,7 +180,7 @@ def _operator_claims(token: str) -> OperatorClaims:
     return decode_as(OperatorClaims, token)
 
 
-def _turns(watch: TurnWatchView) -> TurnExcess:
+def _turns(watch: TurnWatch) -> TurnExcess:
     return TurnExcess(
         budget_ms=number(watch.budget_ns / MILLISECOND_NS),
         longest_ms=number(round(watch.longest_ns / MILLISECOND_NS, 1)),
@@ -194,7 +195,7 @@ def _turns(watch: TurnWatchView) -> TurnExcess:
 
 
 def build_varz(
-    broker: BrokerView,
+    broker: Broker,
     listening: ListenAddresses,
     usage: ProcessUsage,
     request_counts: Mapping[str, int],

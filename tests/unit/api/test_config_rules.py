@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from sweeps import sweep
 
 from js_cases import ConfigCase, config_cases
+from sweeps import sweep
 from tradewind.api import consumer_rules, errors, stream_rules
 from tradewind.api.base import encode
 from tradewind.api.consumer_configs import ConsumerConfigs

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import sweep
 
 from js_cases import BodyCase, body_cases
+from sweeps import sweep
 from tradewind.api import go_json, requests
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX, EndpointCall

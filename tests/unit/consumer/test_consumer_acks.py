@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from consumer_kit import MS, SECOND, Client, Frame, World
 
+from consumer_kit import MS, SECOND, Client, Frame, World
 from tradewind.consumer.consumer import ServerConsumer
 from tradewind.consumer.consumer_document import consumer_document
 from tradewind.store.format.ack_log import decode_with_trailer

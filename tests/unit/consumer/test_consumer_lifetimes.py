@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from consumer_kit import Client, World
 
+from consumer_kit import Client, World
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.recover import open_store
 

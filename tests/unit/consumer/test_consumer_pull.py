@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from consumer_kit import MS, SECOND, Client, World
 
+from consumer_kit import MS, SECOND, Client, World
 from tradewind.consumer.consumer_document import consumer_document
 from tradewind.consumer.pull_requests import RefusedRequestError, decode_pull
 

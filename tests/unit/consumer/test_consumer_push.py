@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from consumer_kit import SECOND, Client, World
 
+from consumer_kit import SECOND, Client, World
 from tradewind.api.times import format_time
 from tradewind.consumer.consumer_document import consumer_document
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from consumer_kit import Client, World
 
+from consumer_kit import Client, World
 from tradewind.api.consumer_types import AckPolicy
 from tradewind.consumer.cursor import Cursor
 from tradewind.consumer.delivery import Delivery

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from dead_letter_kit import header_of, info
 from engine_kit import Peer
 from transaction_kit import add_consumer, pull, stored
 
@@ -52,18 +53,6 @@ def settings(**metadata: str) -> dict[str, Any]:
         "ack_wait": ACK_WAIT * 10**9,
         "metadata": {"tradewind.dead_letter.stream": "D", **found},
     }
-
-
-def info(peer: Peer, stream: str = "S") -> dict[str, Any]:
-    return peer.api(f"CONSUMER.INFO.{stream}.c")
-
-
-def header_of(peer: Peer, stream: str, seq: int) -> dict[str, str]:
-    import base64
-
-    found = peer.api(f"STREAM.MSG.GET.{stream}", {"seq": seq})["message"]["hdrs"]
-    lines = base64.b64decode(found).decode().split("\r\n")[1:-2]
-    return dict(line.split(": ", 1) for line in lines)
 
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue", "interest"])

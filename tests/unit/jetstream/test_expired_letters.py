@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from dead_letter_kit import header_of, info
 from engine_kit import Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dead_letters import header_of, info
 from transaction_kit import add_consumer, pull, stored
 
 from tradewind.testing import InProcessServer

@@ -1,4 +1,4 @@
-"""Stand-ins for the broker with exactly what `tradewind.monitor.views` names."""
+"""Stand-ins for the broker with what monitoring reads of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tradewind.broker.contracts import LeafTraffic
+from tradewind.broker.leaf_session import LeafSession
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.faults import Faults
-from tradewind.monitor.views import LeafView
 from tradewind.options import ServerOptions
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.subjects import is_subset
@@ -174,7 +174,7 @@ class FakeBroker:
     options: ServerOptions = field(default_factory=lambda: ServerOptions(host="127.0.0.1"))
     accounts: dict[str, FakeAccount] = field(default_factory=dict)
     sessions: dict[int, FakeSession] = field(default_factory=dict)
-    leaf_sessions: dict[int, LeafView] = field(default_factory=dict)
+    leaf_sessions: dict[int, LeafSession] = field(default_factory=dict)
     closed: deque[FakeClosedSession] = field(default_factory=deque)
     totals: FakeTotals = field(default_factory=FakeTotals)
     faults: Faults = field(default_factory=Faults)

@@ -15,7 +15,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql.caller import ElsewhereError
 from tradewind.pipelines.sql.duck_caller import start_duck
 from tradewind.pipelines.sql.duck_process import answer_one
-from tradewind.pipelines.sql.wire import Ask, Channel, Failed, StatementError, WireError
+from tradewind.pipelines.sql.wire import Ask, Channel, StatementError, StatementFailure, WireError
 
 ENDLESS = "select count(*) from range(1000000000) a, range(1000000000) b where a.range = -b.range"
 
@@ -71,7 +71,7 @@ def test_a_query_that_takes_too_long_is_ended() -> None:
     here.send(asked(ENDLESS))
     answer_one(there, seconds_max=0.2)
     answer = here.from_service()
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, StatementFailure)
     assert "longer than 0.2 s" in answer.reason
     here.close()
     there.close()

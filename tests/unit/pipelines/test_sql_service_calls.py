@@ -17,7 +17,7 @@ from tradewind.pipelines.sql import caller as caller_module
 from tradewind.pipelines.sql import desk as desk_module
 from tradewind.pipelines.sql import service as service_module
 from tradewind.pipelines.sql.caller import Caller, ElsewhereError, OtherVersionError, is_held, stop
-from tradewind.pipelines.sql.desk import Asked, SessionLostError, SqlQuestion
+from tradewind.pipelines.sql.desk import PendingAnswer, SessionLostError, SqlQuestion
 from tradewind.pipelines.sql.service import CALLERS_MAX, AlreadyRunningError, SqlService
 from tradewind.pipelines.sql.wire import (
     FRAME_BYTES_MAX,
@@ -25,9 +25,9 @@ from tradewind.pipelines.sql.wire import (
     Ask,
     Cancel,
     Channel,
-    Failed,
     Hello,
     StatementError,
+    StatementFailure,
     Welcome,
     WireError,
     meeting_folder,
@@ -319,7 +319,7 @@ def test_a_write_that_does_not_stop_is_not_called_done(
     caller._channel.send(Cancel())
     caller._channel.limit(LIMIT_SECONDS)
     answer = caller._channel.from_service()
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, StatementFailure)
     assert "it may still write" in answer.reason
     caller.close()
 
@@ -346,7 +346,7 @@ def test_a_query_that_does_not_stop_keeps_its_desk(
     caller._channel.send(Cancel())
     caller._channel.limit(LIMIT_SECONDS)
     answer = caller._channel.from_service()
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, StatementFailure)
     assert "cancelled" in answer.reason
     caller.close()
     assert ask("next", rows_max=1)[0]
@@ -612,7 +612,7 @@ def test_a_query_that_begins_after_it_was_cancelled_is_cancelled_again(
 ) -> None:
     monkeypatch.setattr(desk_module, "CANCEL_AGAIN_SECONDS", 0.01)
     desk = LateDesk()
-    asked = Asked(desk, SqlQuestion("select 1"))
+    asked = PendingAnswer(desk, SqlQuestion("select 1"))
     asked.cancel()
     assert asked.wait(LIMIT_SECONDS)
     assert desk.told == 3

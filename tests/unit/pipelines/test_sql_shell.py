@@ -14,7 +14,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from tradewind.cli.spark import sql_history
-from tradewind.cli.spark.sql_completion import Known, SqlCompleter
+from tradewind.cli.spark.sql_completion import CatalogCache, SqlCompleter
 from tradewind.cli.spark.sql_history import FileHistory, history_path
 from tradewind.cli.spark.sql_shell import HELP, Shell, prompt_session
 from tradewind.pipelines.errors import PipelineError
@@ -121,7 +121,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return history_path()
 
 
-def press(keys: str, count: int = 1, known: Known | None = None) -> list[str]:
+def press(keys: str, count: int = 1, known: CatalogCache | None = None) -> list[str]:
     """What the prompt gives for these keys; the name of what it raises."""
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
         session = prompt_session(PipelineAddress("nats://127.0.0.1:1"), "", {})
@@ -196,7 +196,7 @@ def test_a_history_that_is_damaged_or_cannot_be_written_is_no_reason_to_fail(sta
 # -------------------------------------------------------------------------- completion
 
 
-class FakeKnown(Known):
+class FakeKnown(CatalogCache):
     """A server with two streams and a bucket."""
 
     def _now(self) -> TableCatalog:
@@ -249,7 +249,7 @@ def test_keywords_keep_their_case(completer: SqlCompleter) -> None:
 
 
 def test_without_a_server_there_are_keywords() -> None:
-    completer = SqlCompleter(Known(PipelineAddress("nats://127.0.0.1:1")))
+    completer = SqlCompleter(CatalogCache(PipelineAddress("nats://127.0.0.1:1")))
     assert offers(completer, "sel") == ["select"]
     assert offers(completer, "select * from x") == []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import sweep
 
 from js_cases import MappingCase, mapping_cases
+from sweeps import sweep
 from tradewind.route.mapping import (
     MappingError,
     SubjectMapping,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sweeps import sweep
 
+from sweeps import sweep
 from thoroughness import some
 from tradewind.errors import ConfigError
 from tradewind.server.config import grammar

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from sweeps import sweep
 
 from harness import RawClient, ServerProcess
+from sweeps import sweep
 
 LOOPBACK = ["-a", "127.0.0.1", "-p", "-1"]
 

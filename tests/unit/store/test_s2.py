@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from sweeps import sweep
 
 from s2_frames import (
     S2_IDENTIFIER,
@@ -22,6 +21,7 @@ from s2_frames import (
     slow_decompress,
     uvarint,
 )
+from sweeps import sweep
 from tradewind.errors import StoreError
 from tradewind.store.format.s2 import (
     BLOCK_BYTES_MAX,

@@ -7,9 +7,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from sweeps import sweep
 
 from model.store_model import ModelStore
+from sweeps import sweep
 from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 from store_kit import put
-from sweeps import sweep
 
 from model.store_model import matches
+from sweeps import sweep
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.subject_index import SubjectFilter, SubjectIndex
 

@@ -58,7 +58,7 @@ def increment(
     key: Annotated[str, Argument(help="Key")],
     by: Annotated[str, Argument(help="Number to add; write -- before a negative one")] = "1",
     ttl: Annotated[
-        str, Option("--ttl", help="New time to live; otherwise it stays", metavar="DURATION")
+        str, Option("--ttl", help="New time to live; unchanged if omitted", metavar="DURATION")
     ] = "",
 ) -> None:
     """Add to the number that a key holds, and print the result."""
@@ -73,13 +73,13 @@ def increment(
 @app.command("lock")
 def lock(
     bucket: BucketArgument,
-    key: Annotated[str, Argument(help="Key that is the lock")],
+    key: Annotated[str, Argument(help="Key to use as a lock")],
     command: Annotated[
         list[str], Argument(help="Command to run; write -- before it", show_default=False)
     ],
     ttl: Annotated[
         str,
-        Option("--ttl", help="Free the lock this long after its holder died", metavar="DURATION"),
+        Option("--ttl", help="Free the lock this long after its holder dies", metavar="DURATION"),
     ] = "30s",
     wait: Annotated[
         str, Option("--wait", help="Wait at most this long; 0s: not at all", metavar="DURATION")

@@ -88,7 +88,8 @@ MaxValueSizeFlag = Annotated[
 ]
 MirrorFlag = Annotated[str | None, Option("--mirror", help="Mirror this bucket")]
 SourceFlag = Annotated[
-    list[str] | None, Option("--source", help="Source values from this bucket", show_default=False)
+    list[str] | None,
+    Option("--source", help="Copy values from this bucket, too", show_default=False),
 ]
 MirrorDomainFlag = Annotated[str, Option("--mirror-domain", help="Domain of the mirrored bucket")]
 RepublishSourceFlag = Annotated[
@@ -290,7 +291,7 @@ def get(
     key: KeyArgument,
     revision: Annotated[int, Option("--revision", min=0, help="Get this revision")] = 0,
     renew: Annotated[
-        str, Option("--renew", help="If it expires, let it live this long", metavar="DURATION")
+        str, Option("--renew", help="Renew an expiring value for this long", metavar="DURATION")
     ] = "",
     raw: Annotated[bool, Option("--raw", help="Print only the raw value")] = False,
     json: JsonFlag = False,

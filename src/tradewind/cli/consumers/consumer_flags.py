@@ -38,7 +38,7 @@ class ConsumerFlags:
     """Flags of a consumer; None means not given. Fields are named as in the configuration."""
 
     ack_policy: Annotated[
-        Text, Option("--ack", click_type=ACK_POLICIES, help="Acknowledgments")
+        Text, Option("--ack", click_type=ACK_POLICIES, help="Acknowledgement policy")
     ] = None
     rate_limit_bps: Annotated[
         Number, Option("--bps", min=0, help="Rate limit in bits per second")

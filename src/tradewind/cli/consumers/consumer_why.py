@@ -20,7 +20,7 @@ def explain_consumer(
     stream: Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)] = "",
     consumer: Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)] = "",
     seconds: Annotated[
-        float, Option("--seconds", help="Time to watch for movement", min=0, max=3600)
+        float, Option("--seconds", help="How long to observe, in seconds", min=0, max=3600)
     ] = 1.0,
     json: JsonFlag = False,
 ) -> None:

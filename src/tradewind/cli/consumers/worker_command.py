@@ -44,7 +44,7 @@ def worker(
     ] = None,
     grace: Annotated[
         str,
-        Option("--grace", help="Time for handlers to finish after a signal", metavar="DURATION"),
+        Option("--grace", help="How long handlers may run after a signal", metavar="DURATION"),
     ] = "30s",
 ) -> int:
     """Run a worker: a handler for the messages of a consumer.

@@ -39,7 +39,9 @@ def start(
     streams: Annotated[list[str], Argument(metavar="STREAM...")],
     origin: Annotated[str, Option("--from", help="Context or URL", metavar="SERVER")],
     target: Annotated[str, Option("--to", help="Context or URL", metavar="SERVER")],
-    via: Annotated[str, Option("--via", help="How", click_type=OneOf(*_METHODS))] = "auto",
+    via: Annotated[
+        str, Option("--via", help="Way to transfer messages", click_type=OneOf(*_METHODS))
+    ] = "auto",
     origin_api: Annotated[
         str,
         Option("--origin-api", help="API prefix for reaching the origin from the target"),

@@ -80,7 +80,9 @@ def generate(
         list[str] | None, Option("--account", help="Account; may be repeated")
     ] = None,
     tls_cert: Annotated[str, Option("--tls-cert", help="Certificate (PEM)", metavar="FILE")] = "",
-    tls_key: Annotated[str, Option("--tls-key", help="Its private key", metavar="FILE")] = "",
+    tls_key: Annotated[
+        str, Option("--tls-key", help="Private key of the certificate", metavar="FILE")
+    ] = "",
     tls_ca: Annotated[
         str, Option("--tls-ca", help="CA of the client certificates", metavar="FILE")
     ] = "",

@@ -39,7 +39,7 @@ def top(
         Option("--conns", min=1, max=CONNECTIONS_MAX, help="Number of connections to show"),
     ] = 30,
     delay: Annotated[str, Option("--delay", help="Refresh interval", metavar="DURATION")] = "1s",
-    sort: Annotated[str, Option("--sort", help="Order", click_type=OneOf(*SORTS))] = "cid",
+    sort: Annotated[str, Option("--sort", help="Sort order", click_type=OneOf(*SORTS))] = "cid",
     count: Annotated[int, Option("--count", min=0, help="Stop after this many refreshes")] = 0,
     account: Annotated[str, Option("--account", help="Only this account")] = "",
     json: JsonFlag = False,

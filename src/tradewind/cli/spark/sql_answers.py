@@ -29,7 +29,7 @@ from tradewind.pipelines.sql.wire import Ask
 from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.sql.desk import Asked, Desk
+    from tradewind.pipelines.sql.desk import Desk, PendingAnswer
 
 # How long a query that was cancelled is waited for; then its session is left to it.
 CANCEL_SECONDS: Final = 5.0
@@ -72,11 +72,11 @@ class OwnSession:
             pass  # in between an interruption is noticed
         if self._error is not None:
             raise self._error
-        from tradewind.pipelines.sql.desk import Asked, Desk, question_of
+        from tradewind.pipelines.sql.desk import Desk, PendingAnswer, question_of
 
         if self._desk is None:
             self._desk = Desk(self._session.newSession())
-        asked = Asked(self._desk, question_of(ask))
+        asked = PendingAnswer(self._desk, question_of(ask))
         try:
             wait_for_answer(asked)
         finally:
@@ -102,15 +102,15 @@ class DuckSession:
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows. NeedsSparkError if Spark must give it."""
         check_engine(ask.text)
-        from tradewind.pipelines.sql.desk import Asked, question_of
+        from tradewind.pipelines.sql.desk import PendingAnswer, question_of
         from tradewind.pipelines.sql.duck_desk import DuckDesk
 
-        asked = Asked(DuckDesk(), question_of(ask))
+        asked = PendingAnswer(DuckDesk(), question_of(ask))
         wait_for_answer(asked)
         return write_answer(asked, ask, write)
 
 
-def wait_for_answer(asked: Asked) -> None:
+def wait_for_answer(asked: PendingAnswer) -> None:
     """Wait until a question is answered; an interruption cancels it."""
     try:
         while not asked.wait(_WAIT_SECONDS):
@@ -121,7 +121,7 @@ def wait_for_answer(asked: Asked) -> None:
         raise KeyboardInterrupt(*([asked.outcome()] if asked.is_writing else [])) from None
 
 
-def write_answer(asked: Asked, ask: Ask, write: Callable[[str], None]) -> bool:
+def write_answer(asked: PendingAnswer, ask: Ask, write: Callable[[str], None]) -> bool:
     """Write an answer; whether there are more rows."""
     from tradewind.pipelines.sql.rendering import RenderStyle, lines
 

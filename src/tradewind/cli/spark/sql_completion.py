@@ -91,7 +91,7 @@ _NAMES_TABLE: Final = re.compile(r"(?:\b(?:from|join|table|describe|desc)|\\d)\s
 
 
 @dataclass
-class Known:
+class CatalogCache:
     """The tables and columns of the server, requested when needed and cached for KNOWN_SECONDS."""
 
     address: PipelineAddress
@@ -143,7 +143,7 @@ class Known:
 class SqlCompleter(Completer):
     """For the prompt; asks the server in whatever thread it is called."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: CatalogCache) -> None:
         self._known = known
 
     def get_completions(

@@ -211,7 +211,7 @@ def prompt_session(
         from prompt_toolkit.filters import Condition
     except ImportError:
         raise CommandError(f"the shell needs prompt_toolkit: {install_command('spark')}") from None
-    from tradewind.cli.spark.sql_completion import Known, SqlCompleter
+    from tradewind.cli.spark.sql_completion import CatalogCache, SqlCompleter
     from tradewind.cli.spark.sql_history import FileHistory, history_path
 
     return PromptSession(
@@ -219,7 +219,7 @@ def prompt_session(
         multiline=Condition(lambda: not is_complete(get_app().current_buffer.text)),
         prompt_continuation=CONTINUED,
         history=FileHistory(history_path()),
-        completer=ThreadedCompleter(SqlCompleter(Known(address, store, folders))),
+        completer=ThreadedCompleter(SqlCompleter(CatalogCache(address, store, folders))),
         complete_while_typing=False,
         enable_history_search=True,
     )

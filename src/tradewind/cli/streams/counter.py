@@ -21,7 +21,7 @@ app = CommandApp("Counters in streams")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}", re.ASCII)
 
 SubjectArgument = Annotated[str, Argument(help="Counter subject", show_default=False)]
-ValueArgument = Annotated[str, Argument(help="Amount")]
+ValueArgument = Annotated[str, Argument(help="Amount to add or subtract")]
 
 
 @app.command("get")

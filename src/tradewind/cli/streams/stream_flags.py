@@ -159,10 +159,13 @@ class StreamFlags:
     no_republish: Annotated[bool, Option("--no-republish", help="Stop republishing")] = False
     limit_inactive: Annotated[
         Text,
-        Option("--limit-consumer-inactive", metavar="DURATION", help="Limit for its consumers"),
+        Option(
+            "--limit-consumer-inactive", metavar="DURATION", help="Longest inactivity of consumers"
+        ),
     ] = None
     limit_pending: Annotated[
-        Number, Option("--limit-consumer-max-pending", min=-1, help="Limit for its consumers")
+        Number,
+        Option("--limit-consumer-max-pending", min=-1, help="Unacknowledged messages per consumer"),
     ] = None
     persist_mode: Annotated[
         Text, Option("--persist-mode", click_type=OneOf("default", "async"))

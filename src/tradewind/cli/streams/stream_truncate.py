@@ -50,7 +50,7 @@ def truncate_stream(
         str, Option("--header", metavar="NAME[=VALUE]", help="Only messages with this header")
     ] = "",
     keep_for: Annotated[
-        str, Option("--keep-for", metavar="DURATION", help="How long it can be undone")
+        str, Option("--keep-for", metavar="DURATION", help="How long the truncation can be undone")
     ] = "",
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be removed")] = False,
     yes: YesFlag = False,

@@ -332,7 +332,7 @@ def make_checkpoint(
         Option(
             "--out",
             metavar="FILE",
-            help="Save it to this file; a checkpoint already there must match and is replaced",
+            help="Save the checkpoint to this file; one already there must match and is replaced",
         ),
     ] = None,
     key: KeyOption = None,
@@ -416,7 +416,7 @@ def prove_message(
     ] = None,
     key: KeyOption = None,
 ) -> None:
-    """Prove that one message is in a stream, as a file that anybody can check."""
+    """Write a proof that a message is in a stream, which anyone can check."""
     from tradewind.chain.proofs import check_proof, decode_proof
     from tradewind.cli.frame.output import json_text
 

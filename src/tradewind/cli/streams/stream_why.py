@@ -22,7 +22,7 @@ def explain_stream(
         str, Option("--subject", help="Subject whose messages are missing in the stream")
     ] = "",
     seconds: Annotated[
-        float, Option("--seconds", help="Time to watch for movement", min=0, max=3600)
+        float, Option("--seconds", help="How long to observe, in seconds", min=0, max=3600)
     ] = 1.0,
     json: JsonFlag = False,
 ) -> None:

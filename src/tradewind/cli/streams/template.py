@@ -44,7 +44,7 @@ def add_template(
     idle: Annotated[
         str, Option("--idle", metavar="DURATION", help="Remove streams unused for this long")
     ] = "",
-    dry_run: Annotated[bool, Option("--dry-run", help="Only validate it")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only validate the template")] = False,
     flags: StreamFlags,
 ) -> None:
     """Create or change a template."""

@@ -18,7 +18,7 @@ from tradewind.cli.frame.settings import connect, jetstream
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import OptionsError
 
-app = CommandApp("Publish, acknowledge and delete messages in one commit")
+app = CommandApp("Publish, acknowledge and delete messages in one transaction")
 STDIN = "-"
 
 
@@ -41,7 +41,7 @@ def transaction(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Publish, acknowledge and delete messages: all of it happens, or nothing does."""
+    """Publish, acknowledge and delete messages together: all of it, or nothing."""
     request = _read(file) if file else CommitRequest()
     publishes = [*request.publishes, *map(_publish, publish or ())]
     acks = [*request.acks, *(ack or ())]

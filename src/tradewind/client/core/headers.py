@@ -45,17 +45,17 @@ class Headers(Mapping[str, str]):
                 self.add(name, text)
 
     def add(self, name: str, value: str) -> None:
-        """Add a value behind those that the name has already."""
+        """Add a value after those that the name already has."""
         self._values.setdefault(name, []).append(value)
 
     def set(self, name: str, value: HeaderValues) -> None:
-        """Give a name these values and no others."""
+        """Replace the values of a name."""
         if not isinstance(value, Iterable):
             raise BadHeaderError(f"header {name}: a str or several, convert {value!r} first")
         self._values[name] = [value] if isinstance(value, str) else list(value)
 
     def remove(self, name: str) -> None:
-        """Forget a name; nothing happens if it is not there."""
+        """Remove a name; nothing happens if it is missing."""
         self._values.pop(name, None)
 
     def get_all(self, name: str) -> list[str]:
@@ -63,7 +63,7 @@ class Headers(Mapping[str, str]):
         return list(self._values.get(name, ()))
 
     def fields(self) -> Iterator[tuple[str, str]]:
-        """Every name and value as they stand on the wire."""
+        """All names and values as they are sent."""
         for name, values in self._values.items():
             for value in values:
                 yield name, value

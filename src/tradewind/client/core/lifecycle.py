@@ -116,12 +116,12 @@ class Lifecycle(WireOwner):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is there right now."""
+        """Whether the client is connected to a server at the moment."""
         return self._link is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for good."""
+        """Whether the connection is closed for good."""
         return self._is_closed
 
     @property
@@ -136,12 +136,12 @@ class Lifecycle(WireOwner):
 
     @property
     def servers(self) -> list[str]:
-        """The urls of all known servers, the next to be tried first."""
+        """The URLs of all known servers, in the order in which they will be tried."""
         return [address.url for address in self._pool.servers]
 
     @property
     def closed_error(self) -> Exception | None:
-        """Why it was closed; None while it is open or if the program closed it."""
+        """Why the connection was closed; None while it is open, or if the program closed it."""
         return self._closed_error
 
     @property
@@ -162,7 +162,7 @@ class Lifecycle(WireOwner):
     # ------------------------------------------------------------------ waiting
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the server has processed everything that was sent before."""
+        """Wait until the server has processed everything sent so far."""
         if self._is_closed:
             raise self._closed_exception()
         seconds = self.options.timeout if timeout is None else timeout
@@ -182,13 +182,13 @@ class Lifecycle(WireOwner):
             ) from None
 
     async def rtt(self, timeout: float | None = None) -> float:
-        """The seconds that a ping takes to the server and back."""
+        """The round-trip time of a ping to the server, in seconds."""
         start = self._loop.time()
         await self.flush(timeout)
         return self._loop.time() - start
 
     async def wait_connected(self, timeout: float | None = None) -> None:
-        """Wait until a server is there."""
+        """Wait until the client is connected to a server."""
         seconds = self.options.timeout if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
@@ -200,7 +200,7 @@ class Lifecycle(WireOwner):
             raise OperationTimeoutError(f"no connection within {seconds:g} s") from None
 
     async def wait_for_room(self) -> None:
-        """Wait until the outbox has room; what an awaited publish does when it is full."""
+        """Wait until the outbox has room, as an awaited publish does when it is full."""
         self._flush_outbox()
         # At least one turn of the loop, so that a program that only publishes still reads.
         await asyncio.sleep(0)
@@ -214,7 +214,7 @@ class Lifecycle(WireOwner):
             raise self._closed_exception()
 
     async def close(self) -> None:
-        """Send what is queued and close; messages that are not read yet are dropped."""
+        """Send what is queued and close; unread messages are dropped."""
         if self._is_closed:
             await self._closed_event.wait()
             await self._stop_callbacks()

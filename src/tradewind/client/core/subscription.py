@@ -60,7 +60,7 @@ class Subscription(InboxOwner):
 
     @property
     def sid(self) -> int:
-        """The number of the subscription on the wire; 0 before it is made."""
+        """The ID of the subscription in the protocol; 0 before it is made."""
         return self._inbox.sid
 
     @property
@@ -75,32 +75,32 @@ class Subscription(InboxOwner):
 
     @property
     def pending_messages(self) -> int:
-        """How many messages wait to be read."""
+        """The number of messages that wait to be read."""
         return self._inbox.pending_messages
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of payloads and headers wait to be read."""
+        """The number of bytes, payloads and headers, that wait to be read."""
         return self._inbox.pending_bytes
 
     @property
     def pending_messages_max(self) -> int:
-        """The most messages that the queue may hold; 0 means no limit."""
+        """The maximum number of queued messages; 0 means no limit."""
         return self._inbox.pending_messages_max
 
     @property
     def pending_bytes_max(self) -> int:
-        """The most bytes that the queued messages may have in all; 0 means no limit."""
+        """The maximum total size of queued messages in bytes; 0 means no limit."""
         return self._inbox.pending_bytes_max
 
     @property
     def delivered_count(self) -> int:
-        """How many messages have been received, including dropped ones."""
+        """The number of messages received, including dropped ones."""
         return self._inbox.delivered_count
 
     @property
     def dropped_count(self) -> int:
-        """How many messages were dropped because the queue was full."""
+        """The number of messages dropped because the queue was full."""
         return self._inbox.dropped_count
 
     @property
@@ -114,7 +114,7 @@ class Subscription(InboxOwner):
         return self._inbox.is_ended
 
     def take(self) -> Msg | None:
-        """The next message of the queue, or None if it is empty."""
+        """Take the next message from the queue; None if it is empty."""
         return self._inbox.take()
 
     def __aiter__(self) -> AsyncIterator[Msg]:
@@ -145,10 +145,11 @@ class Subscription(InboxOwner):
         return message
 
     async def take_some(self, count_max: int, timeout: float | None = None) -> list[Msg]:
-        """Up to this many messages: those that have arrived, or the next one; empty at the end.
-        OperationTimeoutError if none comes within `timeout` seconds (None: never).
+        """Take up to `count_max` messages: those that have arrived, or the next one; an empty list
+        at the end. Raises OperationTimeoutError if none arrives within `timeout` seconds (None: no
+        limit).
 
-        Fewer switches between tasks or threads than one message at a time.
+        Needs fewer switches between tasks or threads than reading one message at a time.
         """
         try:
             messages = [await (self._wait_next() if timeout is None else self.next(timeout))]
@@ -159,17 +160,17 @@ class Subscription(InboxOwner):
         return messages
 
     async def unsubscribe(self) -> None:
-        """End the subscription now; messages that are not read yet are dropped."""
+        """End the subscription now; unread messages are dropped."""
         self._connection._unsubscribe(self._inbox)
         self._inbox.discard()
         self._inbox.end()
         await self._stop_task()
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Let the server send nothing new, and finish what has arrived.
+        """Stop the delivery of new messages, and finish those that have arrived.
 
-        With a callback this returns when all messages are handled. An iterator continues to the
-        last message and then ends, so this returns when the last one has arrived.
+        With a callback, this returns when all messages are handled. An iterator continues to the
+        last message and then ends, so this returns when the last message has arrived.
         """
         if self.is_ended and self._task is None:
             return

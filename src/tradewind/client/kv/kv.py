@@ -145,7 +145,8 @@ class KeyValue:
         return await self._renewed(entry, renew)
 
     async def keys(self, *filters: str) -> AsyncIterator[str]:
-        """The keys that have a value: all, or those that match one of the patterns.
+        """Iterate over the keys that have a value: all keys, or those that match one of the
+        patterns.
 
         >>> fruit = [key async for key in bucket.keys("fruit.*")]
         """
@@ -171,9 +172,9 @@ class KeyValue:
     ) -> Watcher[Entry]:
         """Follow all keys, or those that match one of the patterns.
 
-        The watch begins with the last entry of each key; with `history` with all stored entries,
-        with `updates_only` with none, with `from_revision` with those from that revision on.
-        `ignore_deletes` omits the markers of deletions, `meta_only` the values.
+        The watch begins with the last entry of each key; with `history`, with all stored entries;
+        with `updates_only`, with none; with `from_revision`, with those from that revision on.
+        `ignore_deletes` omits deletion markers, `meta_only` omits values.
 
         >>> async with bucket.watch("fruit.>") as watcher:
         ...     async for entry in watcher:
@@ -204,7 +205,7 @@ class KeyValue:
         return Watcher(messages, decode, has_initial=not updates_only)
 
     async def status(self) -> KvStatus:
-        """Size, settings and everything else about the bucket."""
+        """The size, settings and state of the bucket."""
         try:
             return KvStatus(await self._js.manager.streams.info(self.stream))
         except StreamNotFoundError:
@@ -213,10 +214,10 @@ class KeyValue:
     # ------------------------------------------------------------------ writing
 
     async def put(self, key: str, value: Payload, *, ttl: DurationInput | None = None) -> int:
-        """Set the value of a key; the revision that it got.
+        """Set the value of a key; returns its revision.
 
         After `ttl` (at least 1 second) the key expires; the bucket must `allow_ttl`. A value that
-        expires replaces the history of the key, so that no older value comes back.
+        expires replaces the history of the key, so that no older value reappears.
         """
         check_key(key)
         if ttl is not None:
@@ -253,10 +254,11 @@ class KeyValue:
     async def update(
         self, key: str, value: Payload, revision: int, *, ttl: DurationInput | None = None
     ) -> int:
-        """Set the value if this is the last revision of the key; WrongRevisionError if not.
+        """Set the value if `revision` is the last revision of the key; WrongRevisionError if it is
+        not. Revision 0 means that the key was never written.
 
-        Revision 0 means that the key was never written. Without `ttl` the new value does not
-        expire, with "keep" it expires when the old one would have; otherwise as in `put`.
+        Without `ttl` the new value does not expire; with "keep" it expires when the old one would
+        have; otherwise as in `put`.
         """
         if ttl == KEEP_TTL:
             ttl = await self._remaining(await self._load(key, revision) if revision else None)
@@ -325,15 +327,15 @@ class KeyValue:
         return KeyLock(self, key, ttl=ttl, timeout=timeout, owner=owner)
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Delete a key; its history stays. With a revision only if that is the last one."""
+        """Delete a key but keep its history. With `revision`, only if that is the last one."""
         await self._mark(key, {OPERATION: Operation.DELETE}, revision, {})
 
     async def purge(
         self, key: str, *, revision: int | None = None, ttl: DurationInput | None = None
     ) -> None:
-        """Delete a key with its history. With a revision only if that is the last one.
+        """Delete a key with its history. With `revision`, only if that is the last one.
 
-        The marker goes too after `ttl`; the bucket must `allow_ttl`.
+        The marker is removed too after `ttl`; the bucket must `allow_ttl`.
         """
         options: PublishOptions = {"rollup": "sub"}
         if ttl is not None:
@@ -341,9 +343,9 @@ class KeyValue:
         await self._mark(key, {OPERATION: Operation.PURGE}, revision, options)
 
     async def purge_deletes(self, older_than: DurationInput = MARKER_SECONDS) -> int:
-        """Remove the markers of deleted keys, and what history they still have; how many.
+        """Remove the markers of deleted keys and their remaining history; returns how many.
 
-        Newer markers than `older_than` (seconds or a timedelta) stay, for those who watch.
+        Markers newer than `older_than` (seconds or a timedelta) are kept, for clients that watch.
         """
         least_ns = duration_ns("older_than", older_than)
         async with self.watch(meta_only=True) as watcher:
@@ -363,7 +365,7 @@ class KeyValue:
         return removed
 
     async def destroy(self) -> None:
-        """Remove the bucket with all its values."""
+        """Delete the bucket with all its values."""
         try:
             await self._js.manager.streams.delete(self.stream)
         except StreamNotFoundError:

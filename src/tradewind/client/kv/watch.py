@@ -57,7 +57,7 @@ class Watcher(Generic[Item]):
 
     @property
     def is_current(self) -> bool:
-        """Whether all that was there when the watch began has been given out."""
+        """Whether everything that existed when the watch began has been read."""
         return not self._is_initial and not self._initial_ready
 
     def initial(self) -> InitialItems[Item]:
@@ -65,7 +65,9 @@ class Watcher(Generic[Item]):
         return InitialItems(self)
 
     async def take_some(self, count_max: int) -> list[Item]:
-        """Up to this many: those that are there, or the first that comes; empty at the end."""
+        """Take up to `count_max` items: those that have arrived, or the next one; an empty list at
+        the end.
+        """
         while not self._ready:
             if not await self._read():
                 return []
@@ -134,7 +136,7 @@ class InitialItems(Generic[Item]):
         self._watcher = watcher
 
     async def take_some(self, count_max: int) -> list[Item]:
-        """Up to this many; empty at the end."""
+        """Take up to `count_max` items; an empty list at the end."""
         return await self._watcher._take_initial(count_max)
 
     def __aiter__(self) -> Self:

@@ -47,7 +47,7 @@ class ObjectReader:
         self._is_checked = False
 
     async def read(self) -> bytes:
-        """All that is left, at once; for objects that fit into memory."""
+        """Read the rest of the content at once; for objects that fit into memory."""
         parts = []
         while some := await self._take():
             parts += some
@@ -56,10 +56,10 @@ class ObjectReader:
     async def save(
         self, target: PathLike[str] | str | BinaryIO, *, progress: Progress | None = None
     ) -> ObjectInfo:
-        """Write all that is left to a path or a binary file.
+        """Write the rest of the content to a path or a binary file.
 
-        A path gets its name when everything is there and checked; before it is `<name>.part`.
-        `progress` is called with the bytes so far and those in all.
+        A path gets its name when the content is complete and verified; until then the file is named
+        `<name>.part`. `progress` is called with the bytes so far and the total.
         """
         if not isinstance(target, str | PathLike):
             await self._write(target, progress)
@@ -75,7 +75,7 @@ class ObjectReader:
         return self.info
 
     async def take_some(self, count_max: int) -> list[bytes]:
-        """Up to this many chunks; empty at the end."""
+        """Read up to `count_max` chunks; an empty list at the end."""
         chunks = await self._take()
         self._ready = chunks[count_max:][::-1]
         return chunks[:count_max]

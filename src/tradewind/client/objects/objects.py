@@ -86,7 +86,7 @@ class ObjectStore:
     # ------------------------------------------------------------------ reading
 
     async def get(self, name: str) -> ObjectReader | None:
-        """The content of an object, to be read; None if there is none. Links are followed."""
+        """Open an object for reading; None if there is none. Links are followed."""
         info = await self.info(name)
         if info is None:
             return None
@@ -96,9 +96,8 @@ class ObjectStore:
         return ObjectReader(self._js, self.stream, subject, info)
 
     async def info(self, name: str, *, deleted: bool = False) -> ObjectInfo | None:
-        """The description of an object, or of a link itself; None if there is none.
-
-        A deleted object has none either, unless `deleted` is set.
+        """Describe an object, or a link itself; None if there is none. A deleted object is
+        described only with `deleted`.
         """
         found = await self._load(name)
         if found is None or (found[0].deleted and not deleted):
@@ -106,7 +105,7 @@ class ObjectStore:
         return found[0]
 
     async def list(self, *, deleted: bool = False) -> AsyncIterator[ObjectInfo]:
-        """The descriptions of all objects; those of deleted ones only with `deleted`."""
+        """Describe all objects; deleted ones only with `deleted`."""
         async for item in read_messages(
             self._js.api, self.stream, f"{OBJECT_SUBJECTS}{self.bucket}.M.>"
         ):
@@ -118,9 +117,9 @@ class ObjectStore:
     async def watch(
         self, *, updates_only: bool = False, ignore_deletes: bool = False
     ) -> Watcher[ObjectInfo]:
-        """Follow the objects: first the descriptions of all, then those that change.
+        """Follow the objects: first the descriptions of all objects, then changes.
 
-        With `updates_only` only the latter; `ignore_deletes` leaves out deleted objects.
+        With `updates_only`, only changes; `ignore_deletes` omits deleted objects.
         """
         try:
             messages = await open_messages(
@@ -142,7 +141,7 @@ class ObjectStore:
         return Watcher(messages, decode, has_initial=not updates_only)
 
     async def status(self) -> ObjectStoreStatus:
-        """Size, settings and everything else about the store."""
+        """The size, settings and state of the store."""
         return ObjectStoreStatus(await self._stream_info())
 
     # ------------------------------------------------------------------ writing
@@ -158,11 +157,11 @@ class ObjectStore:
         chunk_size: int = CHUNK_BYTES,
         progress: Progress | None = None,
     ) -> ObjectInfo:
-        """Store an object, in place of one of the same name; its description.
+        """Store an object, replacing one of the same name; returns its description.
 
-        `source` is bytes, text, a `Path`, an open binary file, or an iterator of bytes, also an
-        async one. `progress` is called after each chunk with the bytes so far and those in all
-        (None if that is not known). If anything fails, or the call is cancelled, nothing is left.
+        `source` is bytes, text, a `Path`, an open binary file, or an iterator of bytes, which may
+        be async. `progress` is called after each chunk with the bytes so far and the total (None if
+        unknown). If the upload fails or is cancelled, nothing is left behind.
         """
         _check_name(name)
         if chunk_size < 1:
@@ -202,7 +201,7 @@ class ObjectStore:
         chunk_size: int = CHUNK_BYTES,
         progress: Progress | None = None,
     ) -> ObjectInfo:
-        """Store a file under a name, or under its own without the folder."""
+        """Store a file under a name, by default its own without the folder."""
         file = Path(path)
         return await self.put(name or file.name, file, chunk_size=chunk_size, progress=progress)
 
@@ -223,9 +222,8 @@ class ObjectStore:
         headers: HeaderLists | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ObjectInfo:
-        """Change the description of an object or link; what is not given stays.
-
-        ObjectExistsError if there is an object with the new name.
+        """Change the description of an object or link; arguments that are not given leave it as it
+        is. ObjectExistsError if there is an object with the new name.
         """
         info = await self._must_exist(name)
         changed = msgspec.structs.replace(
@@ -245,7 +243,7 @@ class ObjectStore:
         return _stored_now(changed)
 
     async def link(self, name: str, target: ObjectInfo) -> ObjectInfo:
-        """Make a link to an object of this or another store; `get` follows it."""
+        """Create a link to an object of this or another store; `get` follows it."""
         if target.deleted:
             raise ObjectLinkError(f"link {name!r}: object {target.name!r} is deleted")
         if target.link is not None:
@@ -253,13 +251,13 @@ class ObjectStore:
         return await self._link(name, ObjectLink(bucket=target.bucket, name=target.name))
 
     async def link_bucket(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
-        """Make a link to a whole store."""
+        """Create a link to a whole store."""
         return await self._link(
             name, ObjectLink(bucket=bucket if isinstance(bucket, str) else bucket.bucket)
         )
 
     async def seal(self) -> ObjectStoreStatus:
-        """Forbid all changes, permanently."""
+        """Make the store read-only, permanently."""
         try:
             info = await self._js.manager.streams.update(self.stream, sealed=True)
         except StreamNotFoundError:
@@ -267,7 +265,7 @@ class ObjectStore:
         return ObjectStoreStatus(info)
 
     async def destroy(self) -> None:
-        """Remove the store with all its objects."""
+        """Delete the store with all its objects."""
         try:
             await self._js.manager.streams.delete(self.stream)
         except StreamNotFoundError:

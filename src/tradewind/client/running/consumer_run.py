@@ -73,7 +73,7 @@ class MessageWindow(Protocol):
         ...
 
     def release(self, count: int) -> None:
-        """So many taken messages take no room any more."""
+        """Free the room of this many messages."""
 
     async def stop(self) -> None:
         """Ask for nothing more, and give back what was not taken."""
@@ -149,14 +149,14 @@ class ConsumerRun:
     # ------------------------------------------------------------------ for users
 
     def stop(self) -> None:
-        """Pull nothing more, let handlers finish, and return; a second call ends them now."""
+        """Request no more messages, let handlers finish, and return; a second call cancels them."""
         self._stops += 1
         self._stop_changed.set()
 
     async def run(self) -> RunStats:
-        """Handle messages until `stop`; raises what ended the consumer or the connection.
+        """Handle messages until `stop`; raises the error that ended the consumer or the connection.
 
-        Cancelling it cancels the handlers; their messages go back to the consumer.
+        Cancelling the call cancels the handlers; their messages return to the consumer.
         """
         if not self._plan.signals:
             return await self._run()

@@ -115,10 +115,10 @@ class HandlerOutcome(ClientError):  # noqa: N818 - a choice, not a fault
 
 
 class RetryLater(HandlerOutcome):
-    """The message is to be delivered again, after `delay` or when the consumer's policy says.
+    """Redeliver the message after `delay`, or when the consumer's policy says.
 
-    The limits of the retry policy do not apply, only the `max_deliver` of the consumer. `reason`
-    is the class of errors of a NAK policy: 1 to 32 letters, digits, `-` or `_`.
+    The limits of the retry policy do not apply, only the `max_deliver` of the consumer. `reason` is
+    the class of errors of a NAK policy: 1 to 32 letters, digits, `-` or `_`.
     """
 
     def __init__(self, delay: DurationInput | None = None, *, reason: str = "") -> None:

@@ -95,7 +95,7 @@ class Services:
         timeout: float | None = None,
         headers: HeaderInput | None = None,
     ) -> Msg:
-        """As `Connection.request`, but an answer that is an error is raised as a ServiceError."""
+        """Like `Connection.request`, but an error response raises a ServiceError."""
         message = await self._connection.request(subject, payload, timeout=timeout, headers=headers)
         if (error := service_error(message)) is not None:
             raise error
@@ -109,9 +109,9 @@ class Services:
         timeout: float = ANSWERS_SECONDS,
         stall: float = STALL_SECONDS,
     ) -> AsyncIterator[ServicePing]:
-        """The running instances: all, those of a name, or one.
+        """List the running instances: all, those with a name, or a single one.
 
-        Ends `stall` seconds after the last answer, and after `timeout` seconds in any case.
+        Ends `stall` seconds after the last response, and after `timeout` seconds in any case.
         """
         return self._ask("PING", ServicePing, name, service_id, timeout, stall)
 
@@ -123,7 +123,7 @@ class Services:
         timeout: float = ANSWERS_SECONDS,
         stall: float = STALL_SECONDS,
     ) -> AsyncIterator[ServiceInfo]:
-        """The same instances with their endpoints."""
+        """List the instances, as `ping` does, with their endpoints."""
         return self._ask("INFO", ServiceInfo, name, service_id, timeout, stall)
 
     def stats(
@@ -134,7 +134,7 @@ class Services:
         timeout: float = ANSWERS_SECONDS,
         stall: float = STALL_SECONDS,
     ) -> AsyncIterator[ServiceStats]:
-        """The same instances with what their endpoints have done."""
+        """List the instances, as `ping` does, with the statistics of their endpoints."""
         return self._ask("STATS", ServiceStats, name, service_id, timeout, stall)
 
     async def _ask(

@@ -193,7 +193,7 @@ class Group:
         self._service = service
 
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
-        """A group inside this one: its subjects begin with both names."""
+        """Create a group inside this one: its subjects begin with both names."""
         if name and not is_valid_literal(name):
             raise BadSubjectError(f"group {name!r}: tokens joined by dots, without wildcards")
         prefix = ".".join(filter(None, (self.prefix, name)))
@@ -313,13 +313,13 @@ class Service(Group):
         )
 
     def reset(self) -> None:
-        """Set the counters of all endpoints to 0, as if it had started now."""
+        """Reset the counters of all endpoints to 0, as if the service had just started."""
         self._started = datetime.datetime.now(datetime.UTC)
         for endpoint in self.endpoints:
             endpoint.reset()
 
     async def stop(self) -> None:
-        """Take no new requests, finish those that have arrived, and end."""
+        """Accept no new requests, finish those that have arrived, and stop."""
         if self._stopping:
             await self._stopped.wait()
             return
@@ -333,7 +333,9 @@ class Service(Group):
             self._stopped.set()
 
     async def wait_stopped(self) -> None:
-        """Wait until it has stopped or the connection is closed; raises what closed that."""
+        """Wait until the service has stopped or the connection is closed; raises the error that
+        closed it.
+        """
         stopped = asyncio.ensure_future(self._stopped.wait())
         closed = asyncio.ensure_future(self._connection.wait_closed())
         try:

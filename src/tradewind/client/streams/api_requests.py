@@ -251,11 +251,11 @@ class Pages(Generic[Item]):
 
     @property
     def missing(self) -> list[str]:
-        """Names of what no server of a cluster has answered for, up to the last page read."""
+        """The names for which no server of a cluster has answered, up to the last page read."""
         return list(self._missing)
 
     async def next_page(self) -> list[Item]:
-        """The items that the server sends next; an empty list at the end."""
+        """Request the next page; an empty list at the end."""
         if self._ready:
             ready, self._ready = self._ready[::-1], []
             return ready
@@ -268,7 +268,7 @@ class Pages(Generic[Item]):
         return page
 
     async def all(self) -> list[Item]:
-        """Everything that is left."""
+        """All remaining items."""
         found: list[Item] = []
         while page := await self.next_page():
             found += page
@@ -286,7 +286,7 @@ class Pages(Generic[Item]):
 
 
 async def first(items: AsyncIterator[Item] | Pages[Item]) -> Item | None:
-    """The first item, None if there is none."""
+    """The first item, or None if there is none."""
     async for item in items:
         return item
     return None

@@ -32,7 +32,7 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """How many messages it has so far."""
+        """The number of messages added so far."""
         return self._count
 
     async def add(

@@ -51,5 +51,5 @@ class BucketStatus(Struct, frozen=True):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether it is compressed on disk."""
+        """Whether the bucket is compressed on disk."""
         return self.info.config.compression is Compression.S2

@@ -47,7 +47,7 @@ class Chains:
         return await self._api.call(ChainInfo, "stream_chain_info", stream)
 
     async def checkpoint(self, stream: str) -> Checkpoint:
-        """Have the server sign the head now; keep the result where the server cannot change it."""
+        """Make the server sign the head now; store the result where the server cannot change it."""
         answer = await self._api.call(ChainCheckpoint, "stream_chain_checkpoint", stream)
         if answer.checkpoint is None:
             raise BadAnswerError(f"the chain of stream {stream!r} has no entries to sign")
@@ -56,8 +56,8 @@ class Chains:
     async def inclusion_proof(
         self, stream: str, *, seq: int = 0, index: int | None = None, size: int = 0
     ) -> ChainProof:
-        """A proof that the entry of a message, or the entry at an index, is in the tree of `size`
-        entries (0: of the last checkpoint). The client has checked the proof.
+        """Request a proof that the entry of a message, or the entry at an index, is in the tree of
+        `size` entries (0: of the last checkpoint). The client has checked the returned proof.
         """
         if (seq == 0) == (index is None):
             raise OptionsError("inclusion_proof: specify seq or index")
@@ -73,7 +73,7 @@ class Chains:
         return proof
 
     async def message(self, stream: str, seq: int) -> ChainedMessage | None:
-        """A message byte for byte as it is stored; None if there is none."""
+        """A message exactly as it is stored, byte for byte; None if there is none."""
         from tradewind.client.streams.chain_verifying import get_exact
 
         return await get_exact(self._js, stream, seq)
@@ -120,12 +120,12 @@ class Chains:
         last: int = 0,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> ChainReport:
-        """Read a stream and hold every message against its chain.
+        """Read a stream and compare every message with its chain.
 
-        `checkpoints` that were stored elsewhere must fit; with `keys` only these public keys count.
-        With `origin`, the messages are held against the chain of that server's stream, as for a
-        mirror. `last`: only this many of the last entries. `on_progress` gets how many entries are
-        done, and of how many.
+        `checkpoints` that were stored elsewhere must match; with `keys`, only checkpoints signed by
+        these public keys count. With `origin`, the messages are compared with the chain of that
+        server's stream, as for a mirror. `last` limits the verification to that many of the last
+        entries. `on_progress` is called with the number of verified entries and the total.
         """
         from tradewind.client.streams.chain_verifying import verify_stream
 

@@ -77,7 +77,7 @@ class Consumer:
 
     @property
     def cached_info(self) -> ConsumerInfo:
-        """Configuration and state as they were at the last `info` (or `get`)."""
+        """The configuration and state at the time of the last `info` (or `get`)."""
         return self._info
 
     async def info(self) -> ConsumerInfo:
@@ -113,10 +113,10 @@ class Consumer:
     ) -> FetchedMessages:
         """Request messages once, and iterate over those that arrive in time.
 
-        The iteration ends after `max_messages` (100 unless bytes are limited), when the next one
-        would exceed `max_bytes`, or after `expires` seconds; with `no_wait` when there are no more
-        right now. Leaving the loop early gives the rest back to the consumer; after `await`, call
-        `stop`.
+        The iteration ends after `max_messages` (100 unless bytes are limited), when the next
+        message would exceed `max_bytes`, or after `expires` seconds; with `no_wait`, when no more
+        are available. Leaving the loop early returns the remaining messages to the consumer; after
+        `await`, call `stop`.
 
         >>> async for message in consumer.fetch(5):
         ...     message.ack()
@@ -147,10 +147,10 @@ class Consumer:
         on_status: StatusHandler | None = None,
         **options: Unpack[GroupOptions],
     ) -> ConsumerMessages:
-        """Read without end: an async iterator, unless a `callback` gets the messages.
+        """Read messages until stopped: with an async iterator, or with a `callback`.
 
         At most `max_messages` (500 unless bytes are limited) or `max_bytes` are requested or
-        unread; more are requested when that number falls to the `threshold`, a share of the
+        unread; more are requested when that number falls to the `threshold`, a fraction of the
         maximum. `on_status` is called with the events of `status()`: missed heartbeats and so on.
 
         >>> async with consumer.consume() as messages:
@@ -166,7 +166,7 @@ class Consumer:
         )
 
     def runner(self, handler: Handler, **settings: Unpack[RunSettings]) -> ConsumerRun:
-        """A handler for all messages, not started yet: `run`, `stop` and `stats` of the result.
+        """A handler of all messages that is not started yet; it has `run`, `stop` and `stats`.
 
         The settings are those of `run`.
         """
@@ -225,7 +225,8 @@ class ConsumerAccess:
         headers_only: bool = False,
         name_prefix: str = "",
     ) -> OrderedConsumer:
-        """Read a stream in order, without acknowledgements; nothing is made before it is read.
+        """Read a stream in order, without acknowledgements; the consumer is created by the first
+        read.
 
         >>> async for message in js.consumers.ordered("ORDERS").consume():
         ...     print(message.metadata.stream_sequence)

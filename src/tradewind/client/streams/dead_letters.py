@@ -162,7 +162,7 @@ class DeadLetters:
         self._js = js
 
     async def get(self, stream: str, seq: int) -> StoredDeadLetter:
-        """One of them; OptionsError if the message is none."""
+        """Return one dead letter; OptionsError if the message is not a dead letter."""
         stored = await self._js.manager.streams.get_message(stream, seq=seq)
         found = letter_of(
             stored.stream, stored.seq, stored.subject, stored.data, stored.headers, stored.time
@@ -182,8 +182,9 @@ class DeadLetters:
         origin_subject: str = "",
         first: int = 1,
     ) -> AsyncIterator[StoredDeadLetter]:
-        """All of a stream from a sequence on, or those of an origin stream, a consumer, a reason,
-        a pattern of subjects of the dead-letter stream, or of those that they had before.
+        """Iterate over the dead letters of a stream from a sequence on, optionally only those of an
+        origin stream, a consumer, a reason, a subject pattern of the dead-letter stream, or an
+        original subject.
         """
         wanted = LetterFilter(origin, consumer, reason, origin_subject)
         streams = self._js.manager.streams
@@ -210,13 +211,13 @@ class DeadLetters:
         limit: int | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> AsyncIterator[StoredDeadLetter]:
-        """The same in batches, to be looked at: by an ordered consumer, or else by direct gets.
+        """List dead letters in batches, for display. Reads with an ordered consumer, or with direct
+        gets if the stream has another retention than limits.
 
-        Answers to direct gets have headers of their own, so a header of the message that has the
-        name of one of these (Nats-Stream, Nats-Subject, ...) is missing; they are only used if the
-        stream has another retention than limits. The listing ends after `limit` dead letters, and
-        its consumer is removed when it ends. `progress` is called with the last sequence that was
-        read, after each batch.
+        Direct gets have headers of their own, so headers of a message with such a name
+        (Nats-Stream, Nats-Subject, ...) are missing then. The listing ends after `limit` dead
+        letters, and its consumer is deleted. `progress` is called after each batch with the last
+        sequence that was read.
         """
         info = await self._js.manager.streams.info(stream)
         wanted = LetterFilter(origin, consumer, reason)
@@ -297,12 +298,12 @@ class DeadLetters:
         headers: HeaderInput | None = None,
         consumer: bool = False,
     ) -> int:
-        """Send one back to its subject, or `to` another one; returns its new sequence.
+        """Send a dead letter back to its subject, or `to` another one; returns the new sequence.
 
-        `data` and `headers` are sent instead of its own. The dead letter is gone when it is stored.
-
-        `consumer`: only the consumer that gave it up delivers it again. The stream must still have
-        the message, and the letter must not be changed. Gives the sequence that it had.
+        `data` and `headers` replace its own. The dead letter is deleted once the message is stored.
+        With `consumer`, only the consumer that gave it up receives it again; the stream must still
+        have the message, the dead letter must not be edited, and the result is the original
+        sequence.
         """
         if consumer:
             if to or data is not None or headers is not None:
@@ -345,10 +346,11 @@ class DeadLetters:
         rate: float = 0.0,
         limit: int = 0,
     ) -> int:
-        """Send back all that `letters` returns, except those that come meanwhile; returns how many.
+        """Send back all dead letters that `letters` returns, except those that arrive meanwhile;
+        returns how many.
 
-        `rate` is how many per second at most, `limit` how many in all; 0: no limit. `to_consumer`:
-        as `consumer` of `redrive`.
+        `rate` is the maximum per second, `limit` the maximum in total; 0: no limit. `to_consumer`:
+        see `consumer` of `redrive`.
         """
         count = 0
         async for _ in self.redriving(
@@ -380,8 +382,9 @@ class DeadLetters:
         rate: float = 0.0,
         limit: int = 0,
     ) -> AsyncIterator[StoredDeadLetter]:
-        """Do what `redrive_all` does step by step: yields each dead letter after sending it back.
-        A letter that was sent back or removed elsewhere in the meantime is passed over.
+        """Do the same as `redrive_all` step by step: yields each dead letter after sending it back.
+
+        Skips dead letters that are sent back or deleted elsewhere meanwhile.
         """
         if limit < 0 or (rate != 0 and not RATE_MIN <= rate < math.inf):
             raise OptionsError(f"limit: 0 or more; rate: 0 for no limit, or {RATE_MIN} or more")
@@ -432,7 +435,7 @@ class DeadLetters:
         return await self.get(answer.publishes[0].stream, answer.publishes[0].seq)
 
     async def remove(self, letter: StoredDeadLetter) -> None:
-        """Remove a dead letter for good."""
+        """Delete a dead letter for good."""
         await self._js.manager.streams.delete_message(letter.stream, letter.seq)
 
 

@@ -137,16 +137,16 @@ class DeliveredMessages(Subscription, PullOwner):
 
     @property
     def wanted_messages(self) -> int:
-        """How many messages were requested and have not arrived yet."""
+        """The number of messages that were requested and have not arrived yet."""
         return self._inbox.wanted_messages
 
     @property
     def received_messages(self) -> int:
-        """How many messages have arrived."""
+        """The number of messages that have arrived."""
         return self._inbox.received_messages
 
     def status(self) -> StatusEvents:
-        """An async iterator over what happens besides messages: missed heartbeats and so on."""
+        """Iterate over events other than messages: missed heartbeats and so on."""
         events = StatusEvents()
         self._readers.append(events)
         if self._finished.is_set():
@@ -154,7 +154,7 @@ class DeliveredMessages(Subscription, PullOwner):
         return events
 
     async def stop(self) -> None:
-        """End now. Messages that were not read are given back to the consumer."""
+        """End now. Unread messages return to the consumer."""
         connection = self._connection
         self._release()
         unread: list[Msg] = []
@@ -175,24 +175,24 @@ class DeliveredMessages(Subscription, PullOwner):
             await self.unsubscribe()
 
     def give_back(self, messages: Sequence[Msg]) -> None:
-        """Let the consumer deliver messages again at once, to any client that requests them."""
+        """Return messages to the consumer for immediate redelivery to any client."""
         if self._source.wants_acks and not self._connection.is_closed:
             for message in reversed(messages):
                 if not message.status and not message.is_settled:
                     message.nak()
 
     async def unsubscribe(self) -> None:
-        """End now; messages that were not read come again after the ack wait."""
+        """End now; unread messages are redelivered after the ack wait."""
         self._release()
         await super().unsubscribe()
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Ask for nothing more; those that have arrived can still be read."""
+        """Request no more messages; those that have arrived can still be read."""
         self._release()
         await super().drain(timeout)
 
     async def wait_ended(self) -> None:
-        """Wait until nothing more will come; raises what ended it, if it was an error."""
+        """Wait until no more messages will arrive; raises the error that ended them, if any."""
         await self._finished.wait()
         if self._error is not None:
             raise self._error

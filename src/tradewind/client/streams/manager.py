@@ -149,10 +149,10 @@ class Streams:
         config: StreamConfig | Mapping[str, Any] | None = None,
         **settings: Unpack[StreamSettings],
     ) -> StreamInfo:
-        """Create a stream; the same configuration again changes nothing.
+        """Create a stream; repeating the call with the same configuration changes nothing.
 
-        Numbers for durations are seconds. `config` is a whole configuration as in JSON, where they
-        are nanoseconds; settings override its members.
+        Numbers for durations are seconds. `config` is a complete configuration as in JSON, where
+        durations are nanoseconds; settings override its members.
 
         >>> await streams.add(name="ORDERS", subjects=["orders.>"], max_age="7d")
         """
@@ -163,7 +163,7 @@ class Streams:
     async def update(
         self, config: StreamConfig | str, **settings: Unpack[StreamSettings]
     ) -> StreamInfo:
-        """Change the configuration of a stream, as a whole or (with its name) in some members.
+        """Change the configuration of a stream: all of it, or (with the name) some members.
 
         >>> await streams.update("ORDERS", max_msgs=1_000_000)
         """
@@ -179,10 +179,10 @@ class Streams:
     async def info(
         self, stream: str, *, deleted_details: bool = False, subjects_filter: str = ""
     ) -> StreamInfo:
-        """Configuration and state of a stream.
+        """The configuration and state of a stream.
 
         `deleted_details` adds the sequences of removed messages, `subjects_filter` (">" for all)
-        how many messages each subject has.
+        the number of messages per subject.
         """
         subjects: dict[str, int] = {}
         while True:
@@ -216,8 +216,8 @@ class Streams:
         seq: int = 0,
         created: str = "",
     ) -> int:
-        """Remove messages and say how many: all, those of a subject, all but the newest `keep`, or
-        those below a sequence.
+        """Remove messages and return how many: all, those of a subject, all but the newest `keep`,
+        or those below a sequence.
 
         With `created` (from `info`), a tradewind-server refuses the request if the stream was
         created at another time: deleted and created again. nats-server does not check that.
@@ -245,9 +245,9 @@ class Streams:
         dry_run: bool = False,
         timeout: float = TRUNCATE_SECONDS,
     ) -> StreamTruncateResponse:
-        """Remove the messages to which all that is given applies, and say which those were.
+        """Remove the messages that match all given conditions, and report which.
 
-        `newest`: only this many of the newest of them. `header`: a name, or a name and a value.
+        `newest`: only this many of the newest messages. `header`: a name, or a name and a value.
         `keep_for`: how long `undo` can restore them. `dry_run` only reports what would be removed.
         Requires a tradewind-server.
         """
@@ -281,7 +281,7 @@ class Streams:
         return answer.messages
 
     async def undo_windows(self, stream: str) -> Sequence[UndoWindow]:
-        """The truncations of a stream that can be taken back, the oldest first."""
+        """The truncations of a stream that can be undone, oldest first."""
         answer = await self._api.call(
             StreamUndoResponse, "stream_undo", stream, body={"dry_run": True}
         )
@@ -367,9 +367,9 @@ class Consumers:
         config: ConsumerConfig | Mapping[str, Any] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> ConsumerInfo:
-        """Make a consumer; the same configuration again changes nothing.
+        """Create a consumer; repeating the call with the same configuration changes nothing.
 
-        Without a name it is ephemeral and the server names it.
+        A consumer without a name is ephemeral, and the server names it.
 
         >>> await consumers.add("ORDERS", durable_name="packer", ack_policy="explicit")
         """
@@ -379,7 +379,7 @@ class Consumers:
     async def update(
         self, stream: str, config: ConsumerConfig | str, **settings: Unpack[ConsumerSettings]
     ) -> ConsumerInfo:
-        """Change the configuration of a consumer, as a whole or (with its name) in some members.
+        """Change the configuration of a consumer: all of it, or (with the name) some members.
 
         >>> await consumers.update("ORDERS", "packer", max_ack_pending=10)
         """
@@ -393,7 +393,7 @@ class Consumers:
         return await self._create(stream, made, ConsumerAction.UPDATE, current)
 
     async def info(self, stream: str, consumer: str) -> ConsumerInfo:
-        """Configuration and state of a consumer."""
+        """The configuration and state of a consumer."""
         return await self._api.call(ConsumerInfo, "consumer_info", stream, consumer)
 
     async def delete(self, stream: str, consumer: str) -> bool:
@@ -403,14 +403,14 @@ class Consumers:
     async def pause(
         self, stream: str, consumer: str, until: datetime | DurationInput
     ) -> ConsumerPauseResponse:
-        """Deliver nothing until a time, or for some time: seconds, a timedelta or a text."""
+        """Pause delivery until a time, or for a duration: seconds, a timedelta or a text."""
         if not isinstance(until, datetime):
             microseconds = duration_ns("until", until) // 1000
             until = datetime.now(UTC) + timedelta(microseconds=microseconds)
         return await self._pause(stream, consumer, {"pause_until": to_time(until)})
 
     async def resume(self, stream: str, consumer: str) -> ConsumerPauseResponse:
-        """End a pause now."""
+        """End a pause."""
         return await self._pause(stream, consumer, None)
 
     async def unpin(self, stream: str, consumer: str, group: str) -> None:
@@ -420,7 +420,7 @@ class Consumers:
         )
 
     async def reset(self, stream: str, consumer: str, *, seq: int = 0) -> ConsumerInfo:
-        """Deliver again what is not acknowledged, or everything from a sequence on."""
+        """Redeliver all unacknowledged messages, or everything from a sequence on."""
         body = {"seq": seq} if seq else None
         return await self._api.call(ConsumerInfo, "consumer_reset", stream, consumer, body=body)
 

@@ -65,7 +65,7 @@ class OrderedMessages(PulledMessages):
 
     @property
     def last_sequence(self) -> int:
-        """The stream sequence of the last message that came in order; 0 before the first."""
+        """The stream sequence of the last message received in order; 0 before the first."""
         return self._inbox.last_sequence
 
     @property
@@ -74,21 +74,23 @@ class OrderedMessages(PulledMessages):
         return self._source.name
 
     async def count_left(self) -> int | None:
-        """How many messages the server has still to deliver; None if it cannot be asked now."""
+        """The number of messages left to be delivered; None if the server cannot be asked now."""
         try:
             return (await self._source.info()).num_pending
         except (JetStreamApiError, JetStreamUnavailableError, OperationTimeoutError):
             return None
 
     def pack(self) -> None:
-        """Have messages packed as they arrive; to be called before anything is awaited.
+        """Pack messages as they arrive; call this before anything is awaited.
 
-        They are read by `next_packed` then, and by nothing else.
+        Packed messages are read with `next_packed` only.
         """
         self._inbox.start_packing()
 
     async def next_packed(self, timeout: float) -> PackedMessages:
-        """All that have arrived, or the first that comes; OperationTimeoutError if none does."""
+        """Take all messages that have arrived, or wait for the first; OperationTimeoutError if none
+        arrives within `timeout` seconds.
+        """
         deadline = self._loop.time() + timeout
         while (packed := self._inbox.take_packed()) is None:
             if self.is_ended:
@@ -129,7 +131,7 @@ class OrderedConsumer:
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
     ) -> OrderedMessages:
-        """Read without end: an async iterator, unless a `callback` gets the messages.
+        """Read messages until stopped: with an async iterator, or with a `callback`.
 
         See `Consumer.consume`.
         """
@@ -148,7 +150,7 @@ class OrderedConsumer:
     async def fetch(
         self, max_messages: int = 100, *, expires: float = EXPIRES
     ) -> AsyncIterator[Msg]:
-        """The next messages: an async iterator over those that come within `expires` seconds."""
+        """Iterate over the next messages that arrive within `expires` seconds."""
         check_positive(max_messages=max_messages, expires=expires)
         self._check_free("fetch and next", self._consuming)
         loop = asyncio.get_running_loop()
@@ -165,7 +167,9 @@ class OrderedConsumer:
             yield message
 
     async def stop(self) -> None:
-        """Remove the consumer that `next` and `fetch` use; they resume after their last message."""
+        """Delete the consumer that `next` and `fetch` use; the next call continues after the last
+        message.
+        """
         reading, self._reading = self._reading, None
         if reading is not None:
             await reading.stop()

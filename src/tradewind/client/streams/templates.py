@@ -67,6 +67,6 @@ class StreamTemplates:
         return (await self._api.call(TemplateListResponse, "template_list")).templates
 
     async def try_subject(self, subject: str) -> TemplateTryResponse:
-        """Return what a first publish to this subject would do."""
+        """Return what the first publish to this subject would do."""
         body = {"subject": subject}
         return await self._api.call(TemplateTryResponse, "template_try", body=body)

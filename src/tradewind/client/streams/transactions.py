@@ -65,7 +65,7 @@ class Transaction:
 
     @property
     def count(self) -> int:
-        """How many members of all kinds it has so far."""
+        """The number of operations added so far."""
         others = len(self._deletes) + len(self._revivals)
         return len(self._publishes) + len(self._acks) + others
 
@@ -77,7 +77,7 @@ class Transaction:
         headers: HeaderInput | None = None,
         **options: Unpack[PublishOptions],
     ) -> None:
-        """Have a message stored; the options are those of `js.publish`."""
+        """Publish a message as part of the transaction; the options are those of `js.publish`."""
         self._check_open()
         if not is_valid_literal(subject):
             raise OptionsError(f"subject {subject!r}: tokens without blanks and wildcards")
@@ -97,8 +97,8 @@ class Transaction:
         self._publishes.append(member)
 
     def ack(self, message: Msg | str) -> None:
-        """Have a message acknowledged that a consumer has delivered; do not ack it otherwise. Its
-        reply subject is enough.
+        """Acknowledge a delivered message as part of the transaction; do not acknowledge it
+        otherwise. Its reply subject is enough.
         """
         self._check_open()
         reply = message if isinstance(message, str) else message.reply
@@ -111,24 +111,24 @@ class Transaction:
         self._acks.append(reply)
 
     def delete(self, stream: str, seq: int) -> None:
-        """Delete a message of a stream."""
+        """Delete a message of a stream as part of the transaction."""
         self._check_open()
         if len(self._deletes) == DELETES_MAX:
             raise OptionsError(f"transaction: at most {DELETES_MAX} deletes")
         self._deletes.append({"stream": stream, "seq": seq})
 
     def revive(self, stream: str, consumer: str, seq: int) -> None:
-        """Have a consumer, and no other, deliver a message again that it is done with."""
+        """Make a consumer, and no other, redeliver a message that it has finished."""
         self._check_open()
         if len(self._revivals) == REVIVALS_MAX:
             raise OptionsError(f"transaction: at most {REVIVALS_MAX} revivals")
         self._revivals.append({"stream": stream, "consumer": consumer, "seq": seq})
 
     async def commit(self) -> CommitResponse:
-        """Commit all members or none; JetStreamApiError names the member that was refused.
+        """Commit all operations or none; JetStreamApiError names the operation that was refused.
 
-        If no answer comes, the outcome is unknown. A message of `ack` that is delivered again shows
-        that nothing was committed; if none is, everything was.
+        Without an answer the outcome is unknown. If a message of `ack` is delivered again, nothing
+        was committed; otherwise everything was.
         """
         self._check_open()
         self._is_closed = True
@@ -153,7 +153,7 @@ class Transaction:
         return self.result
 
     def cancel(self) -> None:
-        """Forget all of it."""
+        """Discard all operations."""
         self._is_closed = True
         self._publishes.clear()
         self._acks.clear()

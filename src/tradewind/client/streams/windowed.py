@@ -48,7 +48,7 @@ class WindowMessages:
         return messages
 
     def release(self, count: int) -> None:
-        """So many messages are settled."""
+        """Free the room of this many settled messages."""
         self._policy.held -= count
         self._messages._refill()
 

@@ -52,7 +52,9 @@ class Why:
     async def consumer(
         self, stream: str, consumer: str, *, seconds: float = LOOK_SECONDS
     ) -> Reason:
-        """Why a consumer delivers nothing, or that it does; it is looked at for some seconds."""
+        """Explain why a consumer delivers nothing, or report that it does; observes it for some
+        seconds.
+        """
         _check_seconds(seconds)
         consumers = self._manager.consumers
         before = await consumers.info(stream, consumer)
@@ -71,7 +73,9 @@ class Why:
     async def stream(
         self, stream: str, *, subject: str = "", seconds: float = LOOK_SECONDS
     ) -> Reason:
-        """Why a stream stores nothing or keeps everything; `subject` is what is published to."""
+        """Explain why a stream stores nothing or keeps everything; `subject` is the one published
+        to.
+        """
         _check_seconds(seconds)
         if subject and not is_valid_literal(subject):
             raise OptionsError(f"subject: one without wildcards, not {subject!r}")

@@ -29,11 +29,11 @@ from tradewind.pipelines.sql.wire import (
     Ask,
     Cancel,
     Channel,
-    Failed,
     Hello,
     Progress,
     StatementDone,
     StatementError,
+    StatementFailure,
     Text,
     Welcome,
     WireError,
@@ -134,7 +134,7 @@ class Caller:
                     on_progress(answer.done, answer.whole)
                 elif isinstance(answer, StatementDone):
                     return answer.has_more
-                elif isinstance(answer, Failed):
+                elif isinstance(answer, StatementFailure):
                     if answer.is_retryable:
                         raise ElsewhereError(answer.reason)
                     raise StatementError(answer.reason, answer.line, answer.column)
@@ -156,7 +156,7 @@ class Caller:
             while isinstance(answer := self._channel.from_service(), Text | Progress):
                 if isinstance(answer, Text):
                     said.append(answer.text)
-            if isinstance(answer, Failed):
+            if isinstance(answer, StatementFailure):
                 return answer.reason
             return f"it was complete already: {' '.join(' '.join(said).split())}"
         return ""
@@ -175,7 +175,7 @@ class Caller:
             raise PipelineError(
                 f"the SQL service could not be started: {error}{_log_hint()}"
             ) from None
-        if isinstance(answer, Failed):
+        if isinstance(answer, StatementFailure):
             raise PipelineError(answer.reason)
 
     @property

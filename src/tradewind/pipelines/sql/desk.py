@@ -1,8 +1,8 @@
 """A Spark session that runs queries one after the other.
 
 Owns the state between queries: the tables that were used, as long as their streams have not
-changed, and their names in the session. Two concurrent queries need two desks. `Asked` is a query
-that runs in its own thread and can be cancelled.
+changed, and their names in the session. Two concurrent queries need two desks. `PendingAnswer` is a
+query that runs in its own thread and can be cancelled.
 """
 
 from __future__ import annotations
@@ -426,8 +426,8 @@ def _state_of(info: StreamInfo) -> object:
     )
 
 
-class Answering(Protocol):
-    """A desk, as `Asked` needs it."""
+class AnsweringDesk(Protocol):
+    """A desk, as `PendingAnswer` needs it."""
 
     def begin(self, group: str, text: str) -> None:
         """Make all later queries of this thread part of a group."""
@@ -442,11 +442,11 @@ class Answering(Protocol):
         """The answer."""
 
 
-class Asked:
+class PendingAnswer:
     """A question on its way; `done` is called in its thread when it has been answered."""
 
     def __init__(
-        self, desk: Answering, question: SqlQuestion, done: Callable[[], None] = lambda: None
+        self, desk: AnsweringDesk, question: SqlQuestion, done: Callable[[], None] = lambda: None
     ) -> None:
         self._desk = desk
         self._question = question

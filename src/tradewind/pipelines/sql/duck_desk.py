@@ -75,19 +75,19 @@ class DuckDesk:
         self._group = ""
 
     def begin(self, group: str, text: str) -> None:
-        """See `Answering`."""
+        """See `AnsweringDesk`."""
         del text
         self._group = group
 
     def cancel(self, group: str) -> None:
-        """See `Answering`."""
+        """See `AnsweringDesk`."""
         with self._lock:
             self._cancelled = group
             if self._engine is not None and group == self._group:
                 self._engine.interrupt()
 
     def progress(self, group: str) -> tuple[int, int]:
-        """See `Answering`; nothing is known before the answer."""
+        """See `AnsweringDesk`; nothing is known before the answer."""
         del group
         return 0, 0
 

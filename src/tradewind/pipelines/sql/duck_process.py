@@ -12,10 +12,10 @@ import sys
 import threading
 from typing import Final
 
-from tradewind.pipelines.sql.desk import Asked, question_of
+from tradewind.pipelines.sql.desk import PendingAnswer, question_of
 from tradewind.pipelines.sql.rendering import RenderStyle
 from tradewind.pipelines.sql.service import send_answer
-from tradewind.pipelines.sql.wire import Ask, Cancel, Channel, Failed, WireError
+from tradewind.pipelines.sql.wire import Ask, Cancel, Channel, StatementFailure, WireError
 
 SECONDS_MAX: Final = 300.0
 # How long a query that was cancelled is waited for.
@@ -30,7 +30,7 @@ def answer_one(channel: Channel, seconds_max: float = SECONDS_MAX) -> None:
     from tradewind.pipelines.sql.duck_desk import DuckDesk  # not before pandas is left out
 
     ended = threading.Event()
-    asked = Asked(DuckDesk(), question_of(ask), ended.set)
+    asked = PendingAnswer(DuckDesk(), question_of(ask), ended.set)
 
     def listen() -> None:
         try:
@@ -46,11 +46,13 @@ def answer_one(channel: Channel, seconds_max: float = SECONDS_MAX) -> None:
     is_late = not ended.wait(seconds_max)
     if is_late:
         asked.cancel()
-        channel.send(Failed(f"the query took longer than {seconds_max:g} s, and was ended"))
+        channel.send(
+            StatementFailure(f"the query took longer than {seconds_max:g} s, and was ended")
+        )
     elif asked.wait(0):
         send_answer(channel, asked, RenderStyle(ask.format, ask.width))
     else:
-        channel.send(Failed("the query was cancelled"))
+        channel.send(StatementFailure("the query was cancelled"))
 
 
 def main() -> None:

@@ -40,9 +40,9 @@ from tradewind.errors import TradewindError
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql.desk import (
     SPARK_SETTINGS,
-    Answering,
-    Asked,
+    AnsweringDesk,
     Desk,
+    PendingAnswer,
     SessionLostError,
     question_of,
 )
@@ -56,11 +56,11 @@ from tradewind.pipelines.sql.wire import (
     Ask,
     Cancel,
     Channel,
-    Failed,
     Hello,
     Progress,
     StatementDone,
     StatementError,
+    StatementFailure,
     Text,
     Welcome,
     WireError,
@@ -92,7 +92,7 @@ class AlreadyRunningError(PipelineError):
     """Another service of this user has the lock."""
 
 
-class Stopping(BaseException):
+class StopSignal(BaseException):
     """A signal says that the service is to end."""
 
 
@@ -102,7 +102,7 @@ class Desks(Protocol):
     def start(self) -> None:
         """Get ready; raises if that cannot be."""
 
-    def make(self) -> Answering:
+    def make(self) -> AnsweringDesk:
         """One more desk."""
 
     def stop(self) -> None:
@@ -146,7 +146,7 @@ class SqlService:
         self._source = desks
         self._is_up = threading.Event()
         self._failure = ""
-        self._desks: list[Answering] = []
+        self._desks: list[AnsweringDesk] = []
         self._callers = 0
         self._quiet_since = time.monotonic()
         self._lock = threading.Lock()
@@ -225,7 +225,7 @@ class SqlService:
         except Exception as error:
             logger.error("a caller was not answered: %s", error)
             with suppress(WireError):
-                channel.send(Failed(f"the SQL service: {type(error).__name__}: {error}"))
+                channel.send(StatementFailure(f"the SQL service: {type(error).__name__}: {error}"))
         finally:
             channel.close()
             with self._lock:
@@ -251,17 +251,17 @@ class SqlService:
             return
         if hello.wants == "state":
             self._is_up.wait()
-            channel.send(Failed(self._failure) if self._failure else StatementDone())
+            channel.send(StatementFailure(self._failure) if self._failure else StatementDone())
             return
         ask = channel.from_caller()
         if not isinstance(ask, Ask):
             raise WireError("a caller without a question")
         if is_crowded:
-            channel.send(Failed(BUSY, is_retryable=True))
+            channel.send(StatementFailure(BUSY, is_retryable=True))
             return
         self._is_up.wait()
         if self._failure:
-            channel.send(Failed(self._failure, is_retryable=True))
+            channel.send(StatementFailure(self._failure, is_retryable=True))
             return
         channel.limit(None)
         self._answer(channel, ask)
@@ -269,7 +269,7 @@ class SqlService:
     def _answer(self, channel: Channel, ask: Ask) -> None:
         desk = self._take_desk()
         ended = threading.Event()
-        asked = Asked(desk, question_of(ask), ended.set)
+        asked = PendingAnswer(desk, question_of(ask), ended.set)
         is_over = threading.Event()
 
         def listen() -> None:
@@ -294,28 +294,28 @@ class SqlService:
         try:
             if not asked.wait(0):
                 # The query does not stop: the desk stays with it.
-                channel.send(Failed(asked.outcome() or "the query was cancelled"))
+                channel.send(StatementFailure(asked.outcome() or "the query was cancelled"))
                 return
             self._give_desk(desk)
             self._send(channel, asked, RenderStyle(ask.format, ask.width))
         finally:
             is_over.set()
 
-    def _send(self, channel: Channel, asked: Asked, look: RenderStyle) -> None:
+    def _send(self, channel: Channel, asked: PendingAnswer, look: RenderStyle) -> None:
         try:
             send_answer(channel, asked, look)
         except SessionLostError as error:
             self._stops.set()
-            channel.send(Failed(str(error), is_retryable=True))
+            channel.send(StatementFailure(str(error), is_retryable=True))
 
-    def _take_desk(self) -> Answering:
+    def _take_desk(self) -> AnsweringDesk:
         """The desk that was used last, which knows most, or a new one."""
         with self._lock:
             if self._desks:
                 return self._desks.pop()
         return self._source.make()
 
-    def _give_desk(self, desk: Answering) -> None:
+    def _give_desk(self, desk: AnsweringDesk) -> None:
         with self._lock:
             self._desks.append(desk)
         log_file = self._folder / LOG_NAME
@@ -324,7 +324,7 @@ class SqlService:
                 os.truncate(log_file, 0)
 
 
-def send_answer(channel: Channel, asked: Asked, look: RenderStyle) -> None:
+def send_answer(channel: Channel, asked: PendingAnswer, look: RenderStyle) -> None:
     """Send the answer to a question, or why there is none."""
     try:
         result = asked.result()
@@ -337,16 +337,16 @@ def send_answer(channel: Channel, asked: Asked, look: RenderStyle) -> None:
     except (SessionLostError, WireError):
         raise
     except NeedsSparkError as error:
-        channel.send(Failed(str(error), is_retryable=True))
+        channel.send(StatementFailure(str(error), is_retryable=True))
     except StatementError as error:
-        channel.send(Failed(str(error), line=error.line, column=error.column))
+        channel.send(StatementFailure(str(error), line=error.line, column=error.column))
     except TradewindError as error:
-        channel.send(Failed(str(error)))
+        channel.send(StatementFailure(str(error)))
     else:
         channel.send(StatementDone(result.has_more))
 
 
-def _tell_progress(channel: Channel, asked: Asked, ended: threading.Event) -> None:
+def _tell_progress(channel: Channel, asked: PendingAnswer, ended: threading.Event) -> None:
     """Say how far a query came until it has ended, or the caller has gone."""
     with suppress(WireError):
         while not ended.wait(PROGRESS_SECONDS):
@@ -383,10 +383,10 @@ def serve(master: str, idle_seconds: float) -> None:
     assert folder is not None
 
     def stop(*_: Any) -> None:
-        raise Stopping
+        raise StopSignal
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
-    with suppress(Stopping):
+    with suppress(StopSignal):
         desks = SparkDesks(master, folder / LOG_NAME)
         SqlService(folder, master, idle_seconds, desks).run()

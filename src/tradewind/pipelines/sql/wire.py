@@ -11,7 +11,7 @@ frame is four bytes with the length of the JSON that follows.
     Cancel (or nothing)      ->
                              <-    Progress, if it is wanted, any number of them
                              <-    Text, any number of them
-                             <-    StatementDone or Failed
+                             <-    StatementDone or StatementFailure
 
 The first frame of each side is understood by all versions.
 """
@@ -111,7 +111,7 @@ class StatementDone(msgspec.Struct, tag=True):
     has_more: bool = False
 
 
-class Failed(msgspec.Struct, tag=True):
+class StatementFailure(msgspec.Struct, tag="Failed"):  # the name in earlier versions
     """There is no answer, and why; `is_retryable` if asking elsewhere may give one.
 
     `line` and `column` say where in the statement, both from 1; 0 if that is not known.
@@ -125,7 +125,7 @@ class Failed(msgspec.Struct, tag=True):
 
 Message = TypeVar("Message")
 ToService = Hello | Ask | Cancel
-ToCaller = Welcome | Text | Progress | StatementDone | Failed
+ToCaller = Welcome | Text | Progress | StatementDone | StatementFailure
 _TO_SERVICE: Final[msgspec.json.Decoder[ToService]] = msgspec.json.Decoder(ToService)
 _TO_CALLER: Final[msgspec.json.Decoder[ToCaller]] = msgspec.json.Decoder(ToCaller)
 

@@ -50,13 +50,13 @@ FILES: Final[Mapping[str, str]] = {
 }
 
 
-class _Listening(threading.local):
+class _ListenerState(threading.local):
     """Where the losses go that are reported in this thread, beside the log."""
 
     texts: list[str] | None = None
 
 
-_LISTENING: Final = _Listening()
+_LISTENING: Final = _ListenerState()
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from sweeps import sweep
 
+from sweeps import sweep
 from tradewind.api.errors import ERROR_KINDS, ApiError, ErrorKind
 from tradewind.client import api_errors
 from tradewind.client.api_errors import (
@@ -20,7 +20,7 @@ from tradewind.client.api_errors import (
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @sweep("kind", ERROR_KINDS.values(), ids=lambda kind: str(kind.err_code))

@@ -14,7 +14,6 @@ from typing import Any
 
 from interop_kit import HOUR, SECOND, StreamTruth, our_truth
 from official_streams import MANY, SMALL_BLOCKS, noise
-
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore

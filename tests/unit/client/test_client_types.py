@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 WRONG = re.compile(r"^(.*?)  # WRONG: (\S+)\n(.*\n)", re.MULTILINE)
 
 HEAD = """

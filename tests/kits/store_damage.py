@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from store_verdict import Content, consistency_problems, content_of
-
 from power_cuts import cut_off
+from store_verdict import Content, consistency_problems, content_of
 from store_workloads import (
     FOLDER,
     Run,

@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from block_reads import Rows, read, rows_in
 from interop_kit import WAIT_SECONDS, Official, copy_store, official_truth, wait_for
 from official_streams import STREAMS
 from server_truth import running
-
 from tradewind.client.core.headers import decode_headers
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.spark.columnar.columns import MESSAGES
-from tradewind.spark.contract.filters import RowFilter
-from tradewind.spark.contract.provider_contract import Provider
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options.source_options import SourceOptions, parse_options
 from tradewind.spark.providers.backup_reading import ArchiveProvider
@@ -29,7 +27,6 @@ from tradewind.spark.providers.blocks import BlocksProvider
 from tradewind.spark.providers.network import NetworkProvider
 from tradewind.store.format.s2 import compress
 
-Rows = dict[int, tuple[int, str, dict[str, list[str]] | None, bytes]]
 ENDS = ("running", "stopped", "stopped without index.db", "killed")
 KINDS = ("official", "tradewind")
 # The newest message of a subject was erased. That it had pushed out this one is known to nobody but
@@ -39,34 +36,12 @@ FORGOTTEN = {("official", "LAST"): 82}
 pytestmark = [pytest.mark.xdist_group("interop_blocks"), pytest.mark.timeout(300)]
 
 
-def read(folder: Path, name: str) -> Rows:
-    """All rows of a stream, from its files."""
-    return rows_in(BlocksProvider(SourceOptions(stream=(name,), store_dir=str(folder))), name)
-
-
 def read_network(url: str, name: str) -> Rows | str:
     """The same through the server."""
     try:
         return rows_in(NetworkProvider(SourceOptions(stream=(name,), servers=(url,))), name)
     except OptionError as error:
         return str(error)
-
-
-def rows_in(provider: Provider, name: str) -> Rows:
-    """What the tasks give that Spark would run."""
-    found: Rows = {}
-    assert [state.name for state in provider.states()] == [name]
-    for task in provider.tasks(name, RowFilter(), 3):
-        for batch in task.batches(tuple(MESSAGES)):
-            batch.validate(full=True)
-            for row in batch.to_pylist():
-                assert row["stream"] == name
-                assert row["seq"] not in found
-                headers = None if row["headers"] is None else dict(row["headers"])
-                time_us = int(row["time"].timestamp() * 1_000_000 + 0.5)
-                found[row["seq"]] = (time_us, row["subject"], headers, row["data"])
-    assert list(found) == sorted(found)
-    return found
 
 
 def rows_of(content: dict[int, tuple[int, str, bytes, bytes]]) -> Rows:

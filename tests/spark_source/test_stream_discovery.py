@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from test_streaming_offsets import Follower, publish
 
 import tradewind.sync
+from follower_kit import Follower, publish
 from jetstream_servers import jetstream_on_both
 from tradewind.client.streams.api_requests import ApiRequests, Pages
 from tradewind.spark.errors import DataLossError

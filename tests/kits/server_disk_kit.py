@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from server_kill_streams import Wire
-
 from harness import ServerProcess
+from server_kill_streams import Wire
 
 STREAMS = "jetstream/$G/streams"
 STORE_FAILED = 10077

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from test_streaming_offsets import Follower, publish
 
 import tradewind.sync
+from follower_kit import Follower, publish
 from jetstream_servers import jetstream_on_both
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options.source_options import parse_options

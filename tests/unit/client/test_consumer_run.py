@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from run_kit import FakeConsumer, run_to_end, run_virtually
 
+from run_kit import FakeConsumer, run_to_end, run_virtually
 from tradewind import GiveUp, Retry, RetryLater, Skip
 from tradewind.api.consumer_types import AckPolicy
 from tradewind.client.errors import ConsumerGoneError, OptionsError

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from test_streaming_offsets import Follower, publish
 
 import tradewind.sync
+from follower_kit import Follower, publish
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark.errors import OptionError

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sink_attempts import attempt
 
 import kill_table
 import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream
+from sink_attempts import attempt
 from tradewind.spark.contract.filters import RowFilter
 from tradewind.spark.options.source_options import SourceOptions
 from tradewind.spark.providers.network import RangeTask, ReadAddress

@@ -18,7 +18,7 @@ import tradewind.errors
 from tradewind.client import api_errors
 from tradewind.client import errors as client_errors
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "src/tradewind"
 PACKAGES = ["tradewind", "chain", "cli", "decoding", "pipelines", "spark"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

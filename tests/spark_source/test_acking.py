@@ -1,7 +1,7 @@
 """Acknowledging through a consumer that has not counted its messages yet, or holds some back.
 
 nats-server counts a message for its consumers some time after it is stored, which no test can have
-it do at will; the rest of `ackConsumer` is in tests/faults/test_ack_consumer.py.
+it do at will; the rest of `ackConsumer` is in tests/spark_source/test_ack_consumer.py.
 """
 
 from __future__ import annotations

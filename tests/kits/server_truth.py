@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import nats
-from interop_kit import ZERO_TIMES, Official, official_messages
 
 from harness import ServerProcess
+from interop_kit import ZERO_TIMES, Official, official_messages
 
 # Of the moment, of the server, or of its memory.
 VOLATILE = ("ts", "cluster", "type", "did_create", "last_active")

@@ -19,9 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from server_kill_streams import PLANS, READERS, Lane, Reader, Wire, WireClosedError
-
 from harness import ServerProcess
+from server_kill_streams import PLANS, READERS, Lane, Reader, Wire, WireClosedError
 
 WAIT_SECONDS = 60.0
 GET_AT_ONCE = 200

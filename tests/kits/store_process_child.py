@@ -21,7 +21,6 @@ from pathlib import Path
 from random import Random
 
 from store_process_kit import PLANS, REMOVED_EVERY, Plan, Promises, message_of, problems_of
-
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.server.threads.sync_threads import ThreadedSyncer

@@ -4,8 +4,8 @@ Owns the list of patterns, and the scanners that find texts in Python and Cython
 are about form: an opening that leaves the subject of a sentence to be guessed, and words that
 translate another idiom. They cannot judge whether a sentence is true.
 
-`python tests/english.py` prints the counts of all packages, as `english_counts.txt` has them; with
-names of packages, their texts.
+`python tests/kits/english.py` prints the counts of all packages, as `english_counts.txt` has
+them; with names of packages, their texts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-SOURCES = Path(__file__).parent.parent / "src/tradewind"
-COUNTS = Path(__file__).parent / "english_counts.txt"
+SOURCES = Path(__file__).parents[2] / "src/tradewind"
+COUNTS = Path(__file__).parents[1] / "english_counts.txt"
 COUNTS_HEAD = (
     "# Texts per package that match a pattern of english.py, as that prints them. A blank line",
     "# before each, so that changes of neighbours merge without a conflict.",

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import tradewind.sync
+from follower_kit import Follower, publish
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.client.streams.api_requests import ApiRequests
@@ -23,7 +24,9 @@ from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import parse_options
 from tradewind.spark.providers import network
 from tradewind.spark.reads.reading import BatchReader
-from tradewind.spark.reads.streaming import StreamReader
+
+Following = Callable[..., Follower]
+
 
 server = jetstream_on_both()
 
@@ -38,48 +41,11 @@ def connection(server: str) -> Iterator[Any]:
         yield connected
 
 
-class Follower:
-    """A query that has planned nothing yet; each `plan` is a micro-batch."""
-
-    def __init__(self, columns: tuple[str, ...], **options: str) -> None:
-        self.reader = StreamReader(parse_options(options), columns)
-        self.offset = self.reader.initialOffset()
-
-    def plan(self) -> tuple[Any, Any]:
-        start = self.offset
-        self.offset = self.reader.latestOffset(start, ReadAllAvailable())
-        return start, self.offset
-
-    def __enter__(self) -> Follower:
-        return self
-
-    def __exit__(self, *_reason: object) -> None:
-        self.reader.stop()
-
-    def read(self, start: Any, end: Any) -> list[dict[str, Any]]:
-        return [
-            row
-            for partition in self.reader.partitions(start, end)
-            for batch in self.reader.read(partition)
-            for row in batch.to_pylist()
-        ]
-
-
-Following = Callable[..., Follower]
-
-
 @pytest.fixture
 def following() -> Iterator[Following]:
     """Makes queries, and ends them."""
     with ExitStack() as opened:
         yield lambda columns, **options: opened.enter_context(Follower(columns, **options))
-
-
-def publish(connection: Any, subject: str, count: int) -> None:
-    js = connection.jetstream()
-    for number in range(count):
-        js.publish_async(subject, b"%d" % number)
-    js.publish_async_completed()
 
 
 def test_changes_that_others_replace_are_no_loss(

@@ -11,8 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import sweep
 
+from sweeps import sweep
 from tradewind.api.base import ApiStruct
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.field_shapes import Shape, shapes_of
