@@ -26,6 +26,7 @@ NAME: Final = "tradewind"
 EXTRAS: Final = {
     "blake3": "chain",
     "deltalake": "delta",
+    "duckdb": "frames",
     "fastavro": "avro",
     "google.protobuf": "protobuf",
     "grpc": "declarative",

@@ -18,6 +18,7 @@ from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.sql import caller as caller_module
+from tradewind.pipelines.sql import engines
 from tradewind.pipelines.sql import service as service_module
 from tradewind.pipelines.sql.desk import SqlQuestion
 from tradewind.pipelines.sql.service import SqlService
@@ -86,7 +87,8 @@ def is_up() -> bool:
 
 @pytest.fixture
 def desks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desks]:
-    """A service of its own."""
+    """A service of its own, which is asked for everything."""
+    monkeypatch.setenv("TRADEWIND_SQL_ENGINE", "spark")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(service_module, "_ASK_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(service_module, "PROGRESS_SECONDS", 0.01)
@@ -179,13 +181,16 @@ def test_errors_are_told_with_their_place(web: Web, desks: Desks) -> None:
 def test_without_spark_the_page_says_what_to_install(
     web: Web, desks: Desks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_data.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda _name: None)
     assert "[spark]" in web.send("/sql", 502, query="a")
+    monkeypatch.delenv("TRADEWIND_SQL_ENGINE")
+    assert "[frames]" in web.send("/sql", 502, query="a")
 
 
 def test_a_service_is_started_if_there_is_none(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TRADEWIND_SQL_ENGINE", "spark")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     started: list[list[str]] = []
 

@@ -71,6 +71,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _asks_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries of the command line go to Spark here; DuckDB has tests of its own."""
+    monkeypatch.setenv("TRADEWIND_SQL_ENGINE", "spark")
+
+
 @pytest.fixture
 def _patient_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """For programs of the documentation, which start their queries themselves."""

@@ -398,6 +398,7 @@ def test_messages_that_are_replaced_are_told_but_not_lost(
         ("pipeline", "set data_loss: continue on the source to continue without them"),
         ("sql", "run the query again"),
         ("job", "run the job again"),
+        ("frames", "set fails_on_data_loss=False to continue without them"),
     ],
 )
 def test_an_error_advises_what_the_command_offers(place: Place, used_by: str, advice: str) -> None:

@@ -272,9 +272,7 @@ def connect_blocking(*args: Any, **kwargs: Any) -> BlockingTwin:
 
 
 def with_blocking(function: Callable[..., Any], target: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function of the asynchronous client with a target, and wait for the result if the
-    target is a blocking one.
-    """
+    """Call a function of the asynchronous client with a target; wait for it if that is blocking."""
     if isinstance(target, BlockingTwin):
         return target._call(function, (target, *args), kwargs)
     return function(target, *args, **kwargs)

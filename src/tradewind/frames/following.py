@@ -6,7 +6,7 @@ each interruption it is asked for when it was made, before any row is given.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -70,11 +70,11 @@ def follow(
     """
     wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
-    follower = Follower(name, start, wanted, chosen, decode, schema, fails_on_data_loss)
+    follower = FrameFollower(name, start, wanted, chosen, decode, schema, fails_on_data_loss)
     return with_blocking(follower.batches, js, messages_max)
 
 
-class Follower:
+class FrameFollower:
     """One follower of a stream."""
 
     def __init__(
@@ -87,9 +87,9 @@ class Follower:
         schema: str | Mapping[str, str],
         fails: bool,  # noqa: FBT001
     ) -> None:
-        if start not in ("all", "new") and not isinstance(start, datetime):
-            if type(start) is not int or start < 1:
-                raise OptionError("start", f"{start!r} is not all, new, a sequence or a time")
+        is_place = start in ("all", "new") or isinstance(start, datetime)
+        if not is_place and (type(start) is not int or start < 1):
+            raise OptionError("start", f"{start!r} is not all, new, a sequence or a time")
         self._stream = stream
         self._start = start
         self._subjects = subjects
@@ -158,12 +158,14 @@ class Follower:
         consumer = js.consumers.ordered(self._stream, **settings)
         messages = await consumer.consume(messages_max)
         messages.pack()
-        self._after_seq = messages.info.delivered.stream_seq
+        # The sequence that was named is expected; earlier ones are not wanted.
+        begin = messages.info.delivered.stream_seq
+        self._after_seq = start - 1 if isinstance(start, int) else begin
         return messages
 
     async def _chunks(
         self, js: JetStream, info: StreamInfo, messages: OrderedMessages
-    ) -> AsyncIterator[PackedMessages]:
+    ) -> AsyncGenerator[PackedMessages, None]:
         """The messages as they come, as long as the stream is the same one."""
         name = messages.consumer_name
         while True:

@@ -38,7 +38,7 @@ class FrameColumns(Protocol):
         """The columns of the source that these columns need."""
 
     def made(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-        """These columns of a batch that has what they need."""
+        """The batch with these columns, made of one with their inputs."""
 
 
 class PlainColumns:
@@ -87,9 +87,7 @@ class DecodedColumns:
         decoded = self._decoder.decode(batch.column(self._payload), self._fields)
         values = dict(zip(self._fields.names, decoded.columns.flatten(), strict=True))
         values |= {RESCUED_COLUMN: decoded.rescued, REASON_COLUMN: decoded.reasons}
-        arrays = [
-            batch.column(name) if name in self._own else values[name] for name in columns
-        ]
+        arrays = [batch.column(name) if name in self._own else values[name] for name in columns]
         schema = pa.schema([self.schema.field(name) for name in columns])
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

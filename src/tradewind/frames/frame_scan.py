@@ -1,7 +1,7 @@
 """One read of messages, up to an end that is fixed when it begins.
 
 Owns the plan of a read: its streams as they are now, which of their rows are wanted, and the parts
-in the order of their sequences. What is missing is decided by the rule of `data_loss`, as for
+in the order of their sequences. The rule of `data_loss` decides about missing messages, as for
 Spark. The module never makes columns other than those of `columns`.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tradewind.frames.batch_thread import read_ahead
+from tradewind.frames.batch_thread import Passage, read_ahead, stop_all
 from tradewind.spark.contract.data_loss import losses_into
 from tradewind.spark.contract.filters import RowFilter, bounds_of, filter_of, push_filters
 from tradewind.spark.contract.tiers import all_tasks
@@ -37,8 +37,9 @@ class FrameScan:
         self.options = options
         self.losses: list[str] = [] if losses is None else losses
         self._provider: Provider = open_provider(options)
-        # A connection is open until nobody can read any more.
-        self.close = weakref.finalize(self, self._provider.close)
+        self._passages: set[Passage[pa.RecordBatch]] = set()
+        # The connection stays open as long as this object.
+        self.close = weakref.finalize(self, _closed, self._provider, self._passages)
         try:
             self.states = self._provider.states()
         except BaseException:
@@ -60,12 +61,12 @@ class FrameScan:
     ) -> Generator[pa.RecordBatch, None, None]:
         """The rows in the order of their sequences, stream by stream.
 
-        What runs an event loop does so in a thread of its own.
+        A read through a server has a thread of its own.
         """
         wanted = filter_of(self.options) if rows is None else rows
         make = partial(self._batches, tuple(columns), wanted)
         has_server = not self.options.archive and not self.options.store_dir
-        yield from read_ahead(make) if has_server else make()
+        yield from read_ahead(make, self._passages) if has_server else make()
 
     def _batches(
         self, columns: Sequence[str], rows: RowFilter
@@ -87,9 +88,7 @@ class FrameScan:
         has its value there.
         """
         wanted = bounds_of(self.options, state.name, rows)
-        is_open = bool(self.options.archive) or (
-            self.options.is_table and not self.options.history
-        )
+        is_open = bool(self.options.archive) or (self.options.is_table and not self.options.history)
         return wanted if is_open else wanted.between(1, state.last_seq)
 
     def _heard(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,3 +110,9 @@ class FrameScan:
                 f"backup {self.options.archive}: the file was replaced while it was read; read it"
                 " again"
             )
+
+
+def _closed(provider: Provider, passages: set[Passage[pa.RecordBatch]]) -> None:
+    """End all reads of a scan, and close the connections of its provider."""
+    stop_all(passages)
+    provider.close()

@@ -1,4 +1,4 @@
-"""What a frame is read from: streams, a bucket, an object store, or a backup.
+"""The sources of frames: streams, a bucket, an object store, or a backup.
 
 Owns the names of the options here and the ways to read: Arrow, pandas, polars and DuckDB. The
 options mean what those of the format `jetstream` mean, and are checked by the same code.
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, ParamSpec, TypedDict, TypeVar, Unpack
 
-from tradewind.extra_packages import missing_package
+from tradewind.extra_packages import install_command
 from tradewind.spark.connections.logins import DEFAULT_SERVER, LOGIN_FIELDS, spark_name
 from tradewind.spark.errors import OptionError, SparkSetupError
 
@@ -93,16 +93,21 @@ def named_here(function: Callable[_Parameters, _Result]) -> Callable[_Parameters
             text = str(error).removeprefix(f"option {error.option}: ")
             raise OptionError(name, text) from None
         except ModuleNotFoundError as error:
-            if text := missing_package(error):
-                raise SparkSetupError(text) from None
-            raise
+            name = (error.name or "").partition(".")[0]
+            if name in ("pyarrow", "duckdb"):
+                text = f"this needs {name}: {install_command('frames')}"
+            elif name in ("pandas", "polars"):
+                text = f"this needs {name}, which no extra installs: pip install {name}"
+            else:
+                raise
+            raise SparkSetupError(text) from None
 
     return call
 
 
 @dataclass(frozen=True)
 class FrameSource:
-    """Something that can be read as a frame; reading begins when one of the methods is called.
+    """Streams, a bucket or a backup, to be read as a frame when one of the methods is called.
 
     Each frame has one end: messages that come after it was made are not in it. `losses` are notes
     about messages that were removed while they were read, where that is no error.
@@ -185,7 +190,7 @@ class FrameSource:
         return (connection or engine.default_connection()).from_arrow(self.dataset())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """What libraries ask for that take any frame: `polars.DataFrame(source)`."""
+        """The rows for libraries that take any frame: `polars.DataFrame(source)`."""
         return self.reader().__arrow_c_stream__(requested_schema)
 
 
@@ -239,9 +244,7 @@ def bucket(
     return _source(given, columns, decode, schema, fails_on_data_loss, place)
 
 
-def objects(
-    name: str, *, columns: Iterable[str] = (), **place: Unpack[FramePlace]
-) -> FrameSource:
+def objects(name: str, *, columns: Iterable[str] = (), **place: Unpack[FramePlace]) -> FrameSource:
     """The objects of an object store; their contents are read only if `columns` has `content`."""
     return _source({"objectStore": name}, columns, "", "infer", None, place)
 
@@ -314,8 +317,8 @@ def _placed(place: FramePlace) -> dict[str, str]:
             raise OptionError(name, f"unknown option; valid options: {', '.join(known)}")
         if value in ("", (), None):
             continue
-        is_text = isinstance(value, str | int)
-        found[known[name]] = str(value) if is_text else ",".join(value)  # type: ignore[call-overload]
+        several = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+        found[known[name]] = ",".join(several)
     if not found.keys() & {"servers", "context", "storeDir"}:
         found["servers"] = DEFAULT_SERVER
     return found

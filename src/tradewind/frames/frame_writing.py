@@ -164,7 +164,7 @@ async def _stream_of(js: JetStream, request: _WriteRequest, spool: Spool) -> str
     if request.bucket:
         return ""
     subject = "".join(text + ("" if column is None else "*") for text, column in request.subject)
-    if "*" in subject and any("*" in token and token != "*" for token in subject.split(".")):
+    if "*" in subject and any("*" in part and part != "*" for part in subject.split(".")):
         subject = ""  # a part of a token: no pattern says that
     if not subject:
         first = next(spool.stored())
@@ -219,7 +219,7 @@ class FrameWrite(PartitionWrite):
         return rows
 
     def _check_rows(self, subjects: pa.Array, place: int) -> None:
-        """RowError names the row and the columns of a subject that is none, or not of the stream."""
+        """RowError names the row and the columns of a subject that is wrong."""
         try:
             self._check_subjects(subjects)
         except Exception as error:

@@ -29,7 +29,7 @@ _MICROSECONDS: Final = {"Nanoseconds": 0.001, "Microseconds": 1, "Milliseconds":
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a column must be, in all rows that a query wants."""
+    """A demand on one column, in all rows that a query wants."""
 
     attribute: tuple[str, ...]
     value: Any
@@ -78,7 +78,7 @@ _MIRRORED: Final = {"==": "==", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 def arrow_conditions(expression: object) -> list[Condition]:
-    """What an expression of Arrow demands of every row."""
+    """The conditions that an expression of Arrow has for every row."""
     return list(_of_text(str(expression)))
 
 
@@ -151,7 +151,7 @@ def _parts(text: str) -> list[str]:
 
 
 def polars_conditions(predicate: Any) -> list[Condition]:
-    """What an expression of polars demands of every row."""
+    """The conditions that an expression of polars has for every row."""
     try:
         tree = msgspec.json.decode(predicate.meta.serialize(format="json"))
         return list(_of_tree(tree))
@@ -213,12 +213,17 @@ def _literal(literal: Any) -> Any:
     if not isinstance(literal, dict) or "Literal" not in literal:
         return None
     scalar = literal["Literal"].get("Scalar", {})
-    ((kind, value),) = scalar.items() if len(scalar) == 1 else (("", None),)
+    kind, value = next(iter(scalar.items()), ("", None))
     if kind.startswith(("Int", "UInt")) and type(value) is int:
         return value
     if kind == "String" and isinstance(value, str):
         return value
-    if kind == "Datetime" and value[1] in _MICROSECONDS and value[2] is not None:
+    if (
+        kind == "Datetime"
+        and isinstance(value, list)
+        and value[1] in _MICROSECONDS
+        and value[2] is not None
+    ):
         unit = _MICROSECONDS[value[1]]
         is_whole = unit >= 1 or value[0] % 1000 == 0
         elapsed = value[0] // 1000 if unit < 1 else value[0] * int(unit)

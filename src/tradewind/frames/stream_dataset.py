@@ -40,7 +40,7 @@ class FrameRows:
     def batches(
         self, columns: Sequence[str], rows: RowFilter | None = None
     ) -> Generator[pa.RecordBatch, None, None]:
-        """These columns of all rows, or of the wanted ones."""
+        """Read these columns of all rows, or of the wanted ones."""
         try:
             for batch in self.scan.batches(self.columns.inputs(columns), rows):
                 yield self.columns.made(batch, columns)
@@ -57,7 +57,7 @@ class FrameRows:
         return pa.RecordBatchReader.from_batches(schema, self.batches(names, rows))
 
 
-class StreamDataset(ds.Dataset):  # type: ignore[misc]
+class StreamDataset(ds.Dataset):
     """Rows that are read anew for each scan; it has no files, so only scans are offered."""
 
     def __init__(self, rows: FrameRows) -> None:

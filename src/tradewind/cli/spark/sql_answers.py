@@ -1,4 +1,4 @@
-"""Runs the queries of `tradewind sql`: in the service if there is one, otherwise in a local Spark.
+"""Runs the queries of `tradewind sql`: by DuckDB here, or by Spark in the service or here.
 
 Owns that choice, and the session of this process, which starts in the background as soon as it is
 needed. An interruption cancels the query and nothing else.
@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.pipelines.sql.caller import WRITE_CANCEL_SECONDS, ElsewhereError, find_service
+from tradewind.pipelines.sql.engines import (
+    AUTO,
+    DUCKDB,
+    SPARK,
+    NeedsSparkError,
+    check_engine,
+    check_installed,
+    has_duckdb,
+    has_spark,
+)
 from tradewind.pipelines.sql.wire import Ask
+from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from tradewind.pipelines.sql.desk import Desk, PendingAnswer
@@ -62,25 +73,16 @@ class OwnSession:
         if self._error is not None:
             raise self._error
         from tradewind.pipelines.sql.desk import Desk, PendingAnswer, question_of
-        from tradewind.pipelines.sql.rendering import RenderStyle, lines
 
         if self._desk is None:
             self._desk = Desk(self._session.newSession())
-        result = self._wait(PendingAnswer(self._desk, question_of(ask))).result()
-        for line in lines(result, RenderStyle(ask.format, ask.width)):
-            write(line + "\n")
-        return result.has_more
-
-    def _wait(self, asked: PendingAnswer) -> PendingAnswer:
+        asked = PendingAnswer(self._desk, question_of(ask))
         try:
-            while not asked.wait(_WAIT_SECONDS):
-                pass
-        except KeyboardInterrupt:
-            asked.cancel()
-            if not asked.wait(WRITE_CANCEL_SECONDS if asked.is_writing else CANCEL_SECONDS):
-                self._desk = None
-            raise KeyboardInterrupt(*([asked.outcome()] if asked.is_writing else [])) from None
-        return asked
+            wait_for_answer(asked)
+        finally:
+            if not asked.wait(0):
+                self._desk = None  # it is left to the query
+        return write_answer(asked, ask, write)
 
     def close(self) -> None:
         """Stop Spark, if it is up."""
@@ -94,16 +96,57 @@ class OwnSession:
         self._closing.close()
 
 
-class Answers:
-    """Asks the service, or a session of its own once that was needed."""
+class DuckSession:
+    """A DuckDB of this process, anew for each question."""
 
-    def __init__(self, master: str, note: Callable[[str], None]) -> None:
+    def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
+        """Write the answer; whether there are more rows. NeedsSparkError if Spark must give it."""
+        check_engine(ask.text)
+        from tradewind.pipelines.sql.desk import PendingAnswer, question_of
+        from tradewind.pipelines.sql.duck_desk import DuckDesk
+
+        asked = PendingAnswer(DuckDesk(), question_of(ask))
+        wait_for_answer(asked)
+        return write_answer(asked, ask, write)
+
+
+def wait_for_answer(asked: PendingAnswer) -> None:
+    """Wait until a question is answered; an interruption cancels it."""
+    try:
+        while not asked.wait(_WAIT_SECONDS):
+            pass
+    except KeyboardInterrupt:
+        asked.cancel()
+        asked.wait(WRITE_CANCEL_SECONDS if asked.is_writing else CANCEL_SECONDS)
+        raise KeyboardInterrupt(*([asked.outcome()] if asked.is_writing else [])) from None
+
+
+def write_answer(asked: PendingAnswer, ask: Ask, write: Callable[[str], None]) -> bool:
+    """Write an answer; whether there are more rows."""
+    from tradewind.pipelines.sql.rendering import RenderStyle, lines
+
+    result = asked.result()
+    for line in lines(result, RenderStyle(ask.format, ask.width)):
+        write(line + "\n")
+    return result.has_more
+
+
+class Answers:
+    """Asks DuckDB, the service, or a Spark of its own once that was needed."""
+
+    def __init__(self, master: str, note: Callable[[str], None], engine: str = SPARK) -> None:
+        check_installed(engine)
+        is_local = master == LOCAL_MASTER
+        self._is_duck = engine == DUCKDB or (engine == AUTO and is_local and has_duckdb())
+        self._may_change = engine == AUTO and has_spark()
         self._master = master
         self._note = note
         self._own: OwnSession | None = None
 
     def warm_up(self, template: Ask) -> None:
         """Prepare for questions like `template` while the user is still typing."""
+        if self._is_duck:
+            return
         try:
             caller = find_service(template, self._master, self._note)
         except ElsewhereError:
@@ -126,6 +169,13 @@ class Answers:
             raise
 
     def _ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
+        if self._is_duck:
+            try:
+                return DuckSession().ask(ask, write)
+            except NeedsSparkError as error:
+                if not self._may_change:
+                    raise
+                self._note(f"({error.why}; asking Spark)")
         if self._own is None:
             try:
                 caller = find_service(ask, self._master, self._note)

@@ -18,6 +18,7 @@ from tradewind.cli.frame.output import is_terminal, line, note
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
 from tradewind.durations import SECOND_NS
+from tradewind.pipelines.sql.engines import DUCKDB, ENGINES, engine_of_environment
 from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ IDLE_DEFAULT: Final = "30m"
 IDLE_SECONDS_MAX: Final = 7 * 24 * 3600
 WIDTH: Final = 100
 READ_ONLY_VARIABLE: Final = "TRADEWIND_SQL_READ_ONLY"
+EngineFlag = Annotated[
+    str,
+    Option(
+        "--engine",
+        help="duckdb, spark, or auto: DuckDB if installed and no --master is named, Spark for"
+        " statements that write; also $TRADEWIND_SQL_ENGINE",
+    ),
+]
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("", "0", "false", "no", "off")
 
@@ -62,6 +71,7 @@ def run_sql(
         bool,
         Option("--read-only", help="Refuse statements that write; also $TRADEWIND_SQL_READ_ONLY"),
     ] = False,
+    engine: EngineFlag = "",
     master: MasterFlag = LOCAL_MASTER,
     serve: Annotated[
         bool, Option("--serve", help="Keep Spark running in the background for later calls")
@@ -80,10 +90,9 @@ def run_sql(
     """
     if csv + json + chart > 1:
         raise CommandError("use only one of --csv, --json and --chart")
-    if (serve or stop) and (query is not None or serve + stop > 1):
-        raise CommandError(
-            "--serve and --stop take no query and exclude each other", exit_code=EXIT_USAGE
-        )
+    chosen = _engine(engine)
+    if serve or stop:
+        _check_service(chosen, has_query=query is not None, is_twice=serve and stop)
     if stop:
         _stop()
         return
@@ -96,7 +105,7 @@ def run_sql(
     template.may_write = not (read_only or is_read_only())
     from tradewind.cli.spark.sql_answers import Answers
 
-    answers = Answers(master, note)
+    answers = Answers(master, note, chosen)
     try:
         _run(query, answers, template, address)
     finally:
@@ -147,6 +156,23 @@ def _template(
         width=width,
         directory=str(Path.cwd()),
     )
+
+
+def _check_service(engine: str, *, has_query: bool, is_twice: bool) -> None:
+    """Check that flags about the service stand alone."""
+    if has_query or is_twice:
+        raise CommandError(
+            "--serve and --stop take no query and exclude each other", exit_code=EXIT_USAGE
+        )
+    if engine == DUCKDB:
+        raise CommandError("--serve keeps Spark; DuckDB needs no service", exit_code=EXIT_USAGE)
+
+
+def _engine(text: str) -> str:
+    """The engine of the flag, or else of the environment."""
+    if text and text not in ENGINES:
+        raise CommandError(f"--engine {text}: one of {', '.join(ENGINES)}", exit_code=EXIT_USAGE)
+    return text or engine_of_environment()
 
 
 def is_read_only() -> bool:

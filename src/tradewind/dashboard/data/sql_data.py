@@ -1,14 +1,14 @@
-"""SQL queries of a login over its streams and buckets, run by the SQL service.
+"""SQL queries of a login over its streams and buckets, run by DuckDB or by the SQL service.
 
 Owns the queries from start to result, and their limits: the number of running queries, and the
-number and size of kept results. Each query waits in its own thread, because the socket of the
-service blocks. Streams are read with the NATS login of the visitor. It never needs Spark itself:
-the service does, and is started if there is none.
+number and size of kept results. Each query waits in its own thread, because the socket of its
+process blocks. Streams are read with the NATS login of the visitor. DuckDB has a process for each
+query; where it is not installed, or cannot answer, the service does, and is started if there is
+none.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import secrets
 import threading
 import time
@@ -23,6 +23,8 @@ from tradewind.errors import TradewindError
 from tradewind.extra_packages import install_command
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql import caller as service
+from tradewind.pipelines.sql.duck_caller import DuckCaller, start_duck
+from tradewind.pipelines.sql.engines import SPARK, engine_of_environment, has_duckdb, has_spark
 from tradewind.pipelines.sql.rendering import ROWS
 from tradewind.pipelines.sql.wire import Ask, StatementError
 from tradewind.spark.connections.logins import LOGIN_FIELDS
@@ -134,7 +136,15 @@ class SqlQuery:
             def progress(done: int, whole: int) -> None:
                 self.tasks = (done, whole)
 
-            self.has_more = caller.ask(ask, write, progress)
+            try:
+                self.has_more = caller.ask(ask, write, progress)
+            except service.ElsewhereError:
+                if not isinstance(caller, DuckCaller) or not has_spark():
+                    raise
+                caller.close()
+                answer.clear()
+                caller = self._again(ask)
+                self.has_more = caller.ask(ask, write, progress)
         finally:
             with self._lock:
                 self._caller = None
@@ -143,6 +153,18 @@ class SqlQuery:
         self.header = msgspec.json.decode(first, type=Header)
         self._rows = rows
         self.state = "done"
+
+    def _again(self, ask: Ask) -> service.Caller:
+        """Ask the service what DuckDB does not answer."""
+        self.state = "starting"
+        caller = connect_service(ask)
+        with self._lock:
+            self._caller = caller
+            is_cancelled = self._is_cancelled
+        self.state = "running"
+        if is_cancelled:
+            caller.cancel()
+        return caller
 
 
 class Queries:
@@ -154,11 +176,7 @@ class Queries:
 
     def ask(self, text: str, rows_max: int) -> SqlQuery:
         """Start a query; PipelineError if it cannot be sent at all."""
-        if importlib.util.find_spec("pyspark") is None:
-            raise PipelineError(
-                "SQL needs Spark on the dashboard's machine; install it and start the dashboard"
-                f" again: {install_command('spark')}"
-            )
+        check_engines()
         running = [query for query in self._asked.values() if not query.is_over]
         if len(running) >= RUNNING_MAX:
             raise PipelineError(
@@ -189,6 +207,27 @@ class Queries:
 
 
 def connect(ask: Ask) -> service.Caller:
+    """A process that answers this: DuckDB if it is installed, or else the SQL service."""
+    return start_duck() if is_duck() else connect_service(ask)
+
+
+def is_duck() -> bool:
+    """Whether DuckDB is asked first: where it is installed, unless the environment says Spark."""
+    return engine_of_environment() != SPARK and has_duckdb()
+
+
+def check_engines() -> None:
+    """PipelineError if there is no engine to ask."""
+    if is_duck() or has_spark():
+        return
+    extra = "spark" if engine_of_environment() == SPARK else "frames"
+    raise PipelineError(
+        "SQL needs DuckDB or Spark on the dashboard's machine; install one and start the dashboard"
+        f" again: {install_command(extra)}"
+    )
+
+
+def connect_service(ask: Ask) -> service.Caller:
     """The SQL service of this user, with the Spark it uses; a new service if there is none."""
     running = service.Caller.connect("state")
     master = LOCAL_MASTER

@@ -47,6 +47,11 @@ _DESCRIBE: Final = re.compile(r"(?:describe|desc)\s+(?:table\s+)?[`\"]?([\w-]+)[
 _PLACE: Final = re.compile(r"^LINE (\d+): (.*)\n( *)\^", re.MULTILINE)
 _NO_TABLE: Final = re.compile(r"Table with name \"?(.+?)\"? does not exist")
 _KIND: Final = re.compile(r"^(?:[A-Z][A-Za-z-]* )+Error: ")
+_DIALECT_ERRORS: Final = (
+    duckdb.ParserException,
+    duckdb.BinderException,
+    duckdb.CatalogException,
+)
 _READING: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 # What a question can do is settled here; see the tests of the sandbox.
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -142,7 +147,7 @@ class DuckDesk:
                 except duckdb.Error as error:
                     if any(table.widen() for table in tables):
                         continue
-                    raise self._failure(error, tables, known) from None
+                    raise self._failure(error, tables, known, text) from None
         raise PipelineError(
             f"the messages of {', '.join(table.name for table in tables)} have too many different"
             " shapes; use json_extract(data, '$.field')"
@@ -154,7 +159,7 @@ class DuckDesk:
         return _Engine(self, {table.name: table.dataset() for table in tables} | dict(folders))
 
     def _failure(
-        self, error: duckdb.Error, tables: Sequence[DuckTable], known: list[str]
+        self, error: duckdb.Error, tables: Sequence[DuckTable], known: list[str], asked: str
     ) -> Exception:
         """An error of the engine in one line, or that of a table which the engine passed on."""
         for table in tables:
@@ -163,10 +168,7 @@ class DuckDesk:
         if isinstance(error, duckdb.InterruptException):
             return PipelineError("the query was cancelled")
         text = str(error)
-        line, column = 0, 0
-        if place := _PLACE.search(text):
-            line = int(place[1])
-            column = max(len(place[3]) - len(f"LINE {place[1]}: ") + 1, 1)
+        line, column = _place_in(text, asked)
         reason = _KIND.sub("", text.partition("\n")[0]).strip()
         if no_table := _NO_TABLE.search(reason):
             reason = f"table {no_table[1]!r} does not exist{near(no_table[1], known)}"
@@ -174,11 +176,22 @@ class DuckDesk:
             reason = (
                 f"the query needs more than {MEMORY} of memory; --engine spark has no such limit"
             )
-        elif isinstance(error, duckdb.ParserException | duckdb.BinderException) or isinstance(
-            error, duckdb.CatalogException
-        ):
+        elif isinstance(error, _DIALECT_ERRORS):
             reason += "; this is DuckDB's SQL, and --engine spark knows that of Spark"
         return StatementError(reason, line, column)
+
+
+def _place_in(text: str, asked: str) -> tuple[int, int]:
+    """The line and column that an error says, or else those of the name in it; 0 if unknown."""
+    if place := _PLACE.search(text):
+        return int(place[1]), max(len(place[3]) - len(f"LINE {place[1]}: ") + 1, 1)
+    named = re.search(r'"([^"]+)"|name (\w+)', text.partition("\n")[0])
+    word = (named[1] or named[2]) if named else ""
+    found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", asked) if word else None
+    if found is None:
+        return 0, 0
+    before = asked[: found.start()]
+    return before.count("\n") + 1, len(before.rpartition("\n")[2]) + 1
 
 
 class _Engine:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -47,9 +47,7 @@ class MisfitError(PipelineError):
 class SqlColumns:
     """The columns of a stream or bucket in SQL, with the fields of its payloads."""
 
-    def __init__(
-        self, name: str, own: PlainColumns, payload: str, fields: pa.Schema
-    ) -> None:
+    def __init__(self, name: str, own: PlainColumns, payload: str, fields: pa.Schema) -> None:
         self._name = name
         self._payload = payload
         self._fields = fields

@@ -1,8 +1,8 @@
-"""Which engine answers a statement: DuckDB in this process, or Spark.
+"""The choice of the engine for a statement: DuckDB in this process, or Spark.
 
-Owns the rule, and the difference between both in how names are quoted. Everything that writes, or
-that follows streams, needs Spark, and so do files that a statement names itself. The module imports
-neither engine.
+Owns the rule, and the difference between both in how names are quoted. Statements that write or
+follow streams need Spark, and so do those that name a file themselves. The module imports neither
+engine.
 """
 
 from __future__ import annotations

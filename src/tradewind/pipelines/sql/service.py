@@ -46,6 +46,7 @@ from tradewind.pipelines.sql.desk import (
     SessionLostError,
     question_of,
 )
+from tradewind.pipelines.sql.engines import NeedsSparkError
 from tradewind.pipelines.sql.rendering import RenderStyle, lines
 from tradewind.pipelines.sql.wire import (
     LOCK_NAME,
@@ -302,24 +303,10 @@ class SqlService:
 
     def _send(self, channel: Channel, asked: PendingAnswer, look: RenderStyle) -> None:
         try:
-            result = asked.result()
-            held: list[str] = []
-            for line in lines(result, look):
-                held.append(line + "\n")
-                if len(held) == 100:
-                    _send_text(channel, held)
-            _send_text(channel, held)
+            send_answer(channel, asked, look)
         except SessionLostError as error:
             self._stops.set()
             channel.send(StatementFailure(str(error), is_retryable=True))
-        except WireError:
-            raise
-        except StatementError as error:
-            channel.send(StatementFailure(str(error), line=error.line, column=error.column))
-        except TradewindError as error:
-            channel.send(StatementFailure(str(error)))
-        else:
-            channel.send(StatementDone(result.has_more))
 
     def _take_desk(self) -> AnsweringDesk:
         """The desk that was used last, which knows most, or a new one."""
@@ -335,6 +322,28 @@ class SqlService:
         with suppress(OSError):
             if log_file.stat().st_size > LOG_BYTES_MAX:
                 os.truncate(log_file, 0)
+
+
+def send_answer(channel: Channel, asked: PendingAnswer, look: RenderStyle) -> None:
+    """Send the answer to a question, or why there is none."""
+    try:
+        result = asked.result()
+        held: list[str] = []
+        for line in lines(result, look):
+            held.append(line + "\n")
+            if len(held) == 100:
+                _send_text(channel, held)
+        _send_text(channel, held)
+    except (SessionLostError, WireError):
+        raise
+    except NeedsSparkError as error:
+        channel.send(StatementFailure(str(error), is_retryable=True))
+    except StatementError as error:
+        channel.send(StatementFailure(str(error), line=error.line, column=error.column))
+    except TradewindError as error:
+        channel.send(StatementFailure(str(error)))
+    else:
+        channel.send(StatementDone(result.has_more))
 
 
 def _tell_progress(channel: Channel, asked: PendingAnswer, ended: threading.Event) -> None:

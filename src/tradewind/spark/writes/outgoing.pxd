@@ -51,6 +51,7 @@ cdef class OutgoingRows:
     cdef readonly uint64_t digest       # sum over the identities of the rows, whatever their order
 
     cdef int _encode(self, int64_t row) except -1
+    cdef int _refuse_id(self, bytes text) except -1
     cdef int _put_headers(self, int64_t row) except -1
     cdef int _put_field(self, int64_t row, const char* name, Py_ssize_t name_size,
                         const char* value, Py_ssize_t value_size) except -1

@@ -145,8 +145,7 @@ cdef class OutgoingRows:
         if buffer_reserve(&self._block, FIXED_BYTES) != 0:
             raise MemoryError
         if is_null(&self._subjects, row):
-            raise RowError(
-                f"row {self.row_count}: a row without a subject or key: it is null")
+            raise RowError(f"row {self.row_count}: a row without a subject or key")
         parts[0].data = text_at(&self._subjects, row, &size)
         parts[0].size = size
         sizes[0] = size
@@ -155,9 +154,7 @@ cdef class OutgoingRows:
                 raise RowError(f"row {self.row_count}, column id: a row has none, it is null")
             text = text_at(&self._ids, row, &size)
             if size == 0 or has_line_end(text, size):
-                raise RowError(
-                    f"row {self.row_count}, column id: {text[:size]!r} is no message id: empty, or"
-                    " a newline")
+                self._refuse_id(text[:size])
             # It is the whole id: the scope applies only to ids generated here.
             self._block.end = PyBytes_GET_SIZE(VERSION)
             if buffer_append(&self._block, text, size) != 0:
@@ -203,6 +200,10 @@ cdef class OutgoingRows:
         if buffer_append(&self._block, b"\r\n", 2) != 0:
             raise MemoryError
         return 0
+
+    cdef int _refuse_id(self, bytes text) except -1:
+        raise RowError(
+            f"row {self.row_count}, column id: {text!r} is no message id: empty, or a newline")
 
     cdef int _put_headers(self, int64_t row) except -1:
         cdef Maps* maps = &self._headers
