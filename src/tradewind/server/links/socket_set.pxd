@@ -1,4 +1,4 @@
-"""State of the sockets of accepted connections; the code and the explanation are in socket_set.pyx."""
+"""State of the sockets of connections; the code and the explanation are in socket_set.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.router cimport Router

@@ -23,7 +23,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.session cimport Session
 from tradewind.clock_reading cimport reading
 from tradewind.containers.buffer cimport (
-    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
+    buffer_append, buffer_free, buffer_init, buffer_size)
 from tradewind.server.links.link_core cimport PlainLink
 from tradewind.server.links.turn_loop cimport TurnLoop
 from tradewind.system_calls cimport (
@@ -47,7 +47,7 @@ cdef enum:
     # The time is read after this many sockets, and after each that has sent much.
     LOOK_EVERY = 16
     MUCH_BYTES = 16384
-    # The limits of a transport that has not been told any, as in asyncio.
+    # The default limit above which a protocol is paused, as in asyncio.
     HIGH_BYTES = 65536
 
 
