@@ -24,6 +24,7 @@ from benchmarks.leaf_workloads import LEAF_WORKLOADS
 from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
 from benchmarks.replica_workloads import REPLICA_WORKLOADS
+from benchmarks.request_workloads import REQUEST_WORKLOADS
 from benchmarks.schedule_workloads import SCHEDULE_WORKLOADS
 from benchmarks.secure_workloads import SECURE_WORKLOADS
 from benchmarks.servers import Server
@@ -378,4 +379,5 @@ WORKLOADS = (
     *LEAF_WORKLOADS,
     *BATCH_WORKLOADS,
     *SCHEDULE_WORKLOADS,
+    *REQUEST_WORKLOADS,
 )

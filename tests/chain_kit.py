@@ -27,7 +27,7 @@ from tradewind.chain.chain_entries import (
     other_record,
     removal_body,
 )
-from tradewind.chain.checkpoints import Checkpoint, Unsigned
+from tradewind.chain.checkpoints import Checkpoint, CheckpointStatement
 
 CREATED = "2026-01-31T12:00:00.5Z"
 KEY = nkeys.KeyPair(nkeys.SERVER, bytes(range(32)))
@@ -143,7 +143,7 @@ class ReferenceChain:
             "previous": checkpoints.digest(self.lines[-1]) if self.lines else "",
             "key": "",
         }
-        unsigned = Unsigned(**{**fields, **changes})  # type: ignore[arg-type]
+        unsigned = CheckpointStatement(**{**fields, **changes})  # type: ignore[arg-type]
         signed = checkpoints.sign(unsigned, self.key)
         self.lines.append(checkpoints.encode(signed))
         return signed

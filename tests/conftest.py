@@ -78,6 +78,23 @@ settings.register_profile(
 settings.load_profile("thorough" if os.environ.get("TRADEWIND_THOROUGH") == "1" else "default")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--official",
+        choices=("all", "changed", "record"),
+        default="all",
+        help="which conformance tests ask the official server: all, those of modules that changed "
+        "since they passed, or all, and record those that pass (default: all)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (mode := config.getoption("--official")) != "all":
+        from official_records import OfficialRecords
+
+        config.pluginmanager.register(OfficialRecords(config, mode))
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Do not name a test by long values: they are unreadable, and all workers must agree on
     them.

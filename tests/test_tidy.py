@@ -36,6 +36,50 @@ PURE = ("broker", "route", "wire")
 IMPURE_CALLS = re.compile(r"\b(time\.(time|monotonic)(_ns)?|time\.sleep|open|print|socket\.)\(")
 UNALIGNED_LOAD = re.compile(r"<(?:const )?u?int(?:16|32|64)_t ?\*>\([^()]*\+[^()]*\)\)\[")
 CLASS = re.compile(r"^(?:cdef )?class (\w+)", re.MULTILINE)
+# A class is a thing, and its name a noun: one word that is a participle or an adjective is none.
+BARE_WORD = re.compile(
+    r"_?(?:[A-Z]?[a-z]+(?:ed|ing|able|ible)|Beside|Begun|Broken|Built|Busy|Chosen|Done|Found|Given"
+    r"|Gone|Held|Hidden|Kept|Known|Left|Lent|Lost|Made|Met|Open|Ready|Said|Seen|Sent|Several|Shown"
+    r"|Spoken|Taken|Told|Unsigned|Written)"
+)
+NOUNS = (
+    "Feed Finding Framing Greeting Grouping Happening Keyring Listing Opening Staging Thing Timing"
+    " Tracing _Mapping _Nothing _Opening"
+)
+# Events say what has happened; users import them from `tradewind`.
+EVENTS = "Closed Connected Disconnected Reconnected Recreated Resumed Terminated"
+# Names that wait for a noun, one per line; the list only becomes shorter.
+BARE_NAMES_LEFT = """
+api Beside
+api Paged
+api Removed
+api Reserved
+broker Consulted
+broker Decided
+broker Deferred
+cli Known
+consumer Prepared
+decoding Decoded
+jetstream Begun
+jetstream Durable
+jetstream Headed
+jetstream Shared
+jetstream Timed
+jetstream Waiting
+pipelines Answering
+pipelines Asked
+pipelines Failed
+pipelines Stopping
+server Claimed
+server Held
+server _Dropped
+server _Waiting
+store Settling
+store Spoken
+store Unsettled
+stream Busy
+stream Storing
+"""
 CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?!cdef class)(?:cdef|cpdef|def)\b[^=]*\(.*$")
 
 
@@ -169,6 +213,27 @@ def test_a_class_name_is_defined_once() -> None:
             places.setdefault(name, []).append(relative(path))
     assert len(places) > 500, "the pattern finds classes"
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def bare_class_names() -> Iterator[str]:
+    """Each with its package."""
+    nouns = {*NOUNS.split(), *EVENTS.split()}
+    for path in SOURCES:
+        package = path.relative_to(ROOT / "src").parts[1]
+        for name in CLASS.findall(path.read_text()):
+            if BARE_WORD.fullmatch(name) and name not in nouns:
+                yield f"{package} {name}"
+
+
+def test_names_of_classes_are_nouns() -> None:
+    """A name that has become a noun leaves `BARE_NAMES_LEFT`, so that its word never returns."""
+    assert sorted(bare_class_names()) == sorted(BARE_NAMES_LEFT.split("\n")[1:-1])
+
+
+@pytest.mark.parametrize("name", ["Said", "Headed", "_Waiting", "Missing", "Restartable"])
+def test_a_bare_participle_is_no_name_of_a_class(name: str) -> None:
+    assert BARE_WORD.fullmatch(name)
+    assert not BARE_WORD.fullmatch(f"{name}Answer")
 
 
 def test_a_module_name_exists_once() -> None:

@@ -19,8 +19,7 @@ from typer import Context
 
 from tradewind.api.errors import ERROR_KINDS
 from tradewind.cli.commands import COMMANDS
-from tradewind.cli.frame.frame import SharedGroup
-from tradewind.cli.main import load
+from tradewind.cli.frame.frame import SharedGroup, load_app
 
 if TYPE_CHECKING:
     from click import Command
@@ -122,7 +121,7 @@ def commands_page() -> str:
     """The help of every command."""
     lines = ["# Every command", "", "What `--help` prints, for every command of `tradewind`."]
     for entry in COMMANDS:
-        made = load(entry.place).make(entry.name)
+        made = load_app(entry.place).make(entry.name)
         for name, command in commands_of(made, f"tradewind {entry.name}"):
             level = "##" if name == f"tradewind {entry.name}" else "###"
             help_text = command.get_help(Context(command, info_name=name, terminal_width=80))

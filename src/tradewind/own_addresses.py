@@ -87,7 +87,9 @@ def listen_on(host: str, port: int, backlog: int) -> Sockets:
         return _listen([_EVERYTHING_IPV4], port, backlog)
     if not is_host(host):
         raise socket.gaierror(socket.EAI_NONAME, "no such host")
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Python encodes a string by IDNA, whose tables take a millisecond to load.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     places = dict.fromkeys(_plain_place(int(family), address) for family, *_, address in found)
     return _listen(list(places), port, backlog)
 

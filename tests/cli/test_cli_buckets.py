@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_outcome import Cli, type_in
+from cli_outcome import Cli, Spawn, type_in
 
 
 def rows(text: str) -> list[list[str]]:
@@ -264,3 +264,84 @@ def test_object_edit_changes_the_store(cli: Cli) -> None:
     cli("obj", "edit", "FILES", "--description", "new", "--max-bucket-size", "1GB", "-f").ok()
     config = cli("obj", "info", "FILES", "--json").ok().json["config"]
     assert (config["description"], config["max_bytes"]) == ("new", 1 << 30)
+
+
+# ------------------------------------------------------------------ kv: expiry, numbers and locks
+
+
+def test_kv_values_expire_as_the_flags_say(cli: Cli) -> None:
+    cli("kv", "add", "CFG", "--history", "5", "--allow-ttl", "--storage", "memory").ok()
+    cli("kv", "put", "CFG", "k", "1").ok()
+    assert "ttl" not in cli("kv", "get", "CFG", "k", "--json").ok().json
+    assert cli("kv", "put", "CFG", "k", "2", "--ttl", "1h").ok().out == "2\n"
+    assert " ttl: 1h0m0s\n" in cli("kv", "get", "CFG", "k").ok().out
+    assert len(rows(cli("kv", "history", "CFG", "k").ok().out)) == 1
+    shown = cli("kv", "touch", "CFG", "k", "2h").ok().out
+    assert shown == "CFG > k expires in 2h, revision: 3\n"
+    cli("kv", "update", "CFG", "k", "3", "3", "--ttl", "keep").ok()
+    kept = cli("kv", "get", "CFG", "k", "--json", "--renew", "2h").ok().json
+    assert 7000 < kept["ttl"] <= 7200
+    cli("kv", "update", "CFG", "k", "3", str(kept["revision"])).ok()
+    assert "ttl" not in cli("kv", "get", "CFG", "k", "--json").ok().json
+    error = cli("kv", "touch", "CFG", "absent", "2h").err
+    assert "key 'absent' of bucket 'CFG' has no value" in error
+    assert "ttl must be at least 1 second" in cli("kv", "touch", "CFG", "k", "5ms").err
+
+
+def test_kv_without_ttl_says_how_to_allow_it(cli: Cli) -> None:
+    cli("kv", "add", "CFG", "--storage", "memory").ok()
+    error = cli("kv", "put", "CFG", "k", "1", "--ttl", "1h").err
+    assert "allow_ttl" in error
+    cli("kv", "edit", "CFG", "--allow-ttl", "-f").ok()
+    cli("kv", "put", "CFG", "k", "1", "--ttl", "1h").ok()
+
+
+def test_kv_increment_prints_the_result(cli: Cli) -> None:
+    cli("kv", "add", "CFG", "--storage", "memory").ok()
+    assert cli("kv", "increment", "CFG", "hits").ok().out == "1\n"
+    assert cli("kv", "incr", "CFG", "hits", "41").ok().out == "42\n"
+    assert cli("kv", "incr", "CFG", "hits", "--", "-2").ok().out == "40\n"
+    cli("kv", "put", "CFG", "name", "bob").ok()
+    assert "must hold a whole number" in cli("kv", "incr", "CFG", "name").err
+    assert cli("kv", "incr", "CFG", "hits", "1.5").code == 2
+    assert "does not fit" in cli("kv", "incr", "CFG", "hits", str((1 << 63) - 1)).err
+
+
+def test_kv_lock_runs_a_command_alone(cli: Cli, process: Cli) -> None:
+    cli("kv", "add", "CFG", "--allow-ttl", "--storage", "memory").ok()
+    show = ("sh", "-c", "echo $TRADEWIND_LOCK_TOKEN")
+    first, second = (process("kv", "lock", "CFG", "l", "--", *show).ok() for _ in range(2))
+    assert 0 < int(first.out) < int(second.out)
+    assert process("kv", "lock", "CFG", "l", "--", "sh", "-c", "exit 7").code == 7
+    assert process("kv", "lock", "CFG", "l", "--", "sh", "-c", "kill -9 $$").code == 128 + 9
+    missing = process("kv", "lock", "CFG", "l", "--", "no-such-command-here")
+    assert missing.code == 127
+    assert "cannot run no-such-command-here: No such file" in missing.err
+    assert "Traceback" not in missing.err
+    assert cli("kv", "get", "CFG", "l").code == 1  # free after each of them
+
+
+def test_kv_lock_of_another_holder_is_named(cli: Cli, process: Cli) -> None:
+    cli("kv", "add", "CFG", "--allow-ttl", "--storage", "memory").ok()
+    cli("kv", "put", "CFG", "l", "the night job").ok()
+    outcome = process("kv", "lock", "CFG", "l", "--wait", "0s", "--", "true")
+    assert outcome.code == 1
+    assert "lock 'l' of bucket 'CFG' is held by 'the night job'" in outcome.err
+
+
+@pytest.mark.parametrize("end", ["lost", "terminated"])
+def test_kv_lock_stops_its_command_when_it_ends_early(cli: Cli, spawn: Spawn, end: str) -> None:
+    cli("kv", "add", "CFG", "--allow-ttl", "--storage", "memory").ok()
+    text = "trap 'echo stopped >&2; exit 3' TERM; echo up >&2; while :; do sleep 0.05; done"
+    flags = ("kv", "lock", "CFG", "l", "--ttl", "1s", "--", "sh", "-c", text)
+    running = spawn(*flags, until="up")
+    if end == "lost":
+        cli("kv", "put", "CFG", "l", "somebody else").ok()
+    else:
+        running.terminate()
+    _, notes = running.communicate(timeout=60)
+    assert "stopped" in notes
+    assert running.returncode
+    assert ("was lost" in notes) == (end == "lost")
+    assert "Traceback" not in notes
+    assert cli("kv", "get", "CFG", "l").code == (0 if end == "lost" else 1)

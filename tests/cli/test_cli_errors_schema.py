@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sweeps import sweep
 
 from cli_outcome import Cli
 from tradewind.api.errors import ERROR_KINDS
@@ -37,7 +38,7 @@ def test_an_unknown_error_code_is_one_line(offline: Cli, code: str) -> None:
     assert f"error code {code!r} does not exist" in outcome.err
 
 
-@pytest.mark.parametrize("name", sorted(schemas()))
+@sweep("name", sorted(schemas()))
 def test_every_schema_can_be_shown(offline: Cli, name: str) -> None:
     assert offline("schema", "info", name).ok().json["title"] == name
 

@@ -242,6 +242,28 @@ def test_help_imports_neither_the_client_nor_rich() -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("noun", "command", "other"),
+    [
+        ("stream", "backup", "tradewind.cli.streams.stream_backup"),
+        ("consumer", "find", "tradewind.cli.consumers.consumer_find"),
+    ],
+)
+def test_command_imports_no_other_part_of_its_noun(noun: str, command: str, other: str) -> None:
+    program = (
+        f"import sys; from tradewind.cli.main import run; run(['{noun}', 'ls', '--help']); "
+        f"print({other!r} in sys.modules); run(['{noun}', '{command}', '--help']); "
+        f"print({other!r} in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert [line for line in done.stdout.splitlines() if line in ("True", "False")] == [
+        "False",
+        "True",
+    ]
+
+
 def test_completion_offers_commands(process: Cli) -> None:
     outcome = process(
         env={

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeps import sweep
 from typer._click import Context
 
 from cli_outcome import Cli
@@ -36,7 +37,7 @@ def test_global_flags_come_after_the_commands(offline: Cli) -> None:
     assert shown.index("--server") > shown.index("\nGlobal flags")
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@sweep("example", EXAMPLES)
 def test_examples_are_valid_command_lines(example: str) -> None:
     begin()
     words = [word for word in shlex.split(example) if word != "--help"]

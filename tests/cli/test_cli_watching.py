@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeps import sweep
 
 from cli_outcome import Cli, Spawn
 from harness import ServerProcess
@@ -188,7 +189,7 @@ def commands_of(text: str) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize(
+@sweep(
     "words",
     [words for text in CHEATS.values() for words in commands_of(text)],
     ids=lambda words: " ".join(words)[:60],

@@ -15,8 +15,8 @@ from cli_outcome import Cli, Outcome
 from harness import ServerProcess
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.cli.frame.settings import begin, current
-from tradewind.cli.preview import dialogs, jsm, preview_bench, tools
-from tradewind.cli.preview.program import si_bytes, take_flags
+from tradewind.cli.legacy import dialogs, jsm, legacy_bench, tools
+from tradewind.cli.legacy.program import si_bytes, take_flags
 from tradewind.sync import connect
 
 PROGRAMS = {
@@ -24,7 +24,7 @@ PROGRAMS = {
     "nats-pub": tools.pub_main,
     "nats-req": tools.req_main,
     "nats-sub": tools.sub_main,
-    "nats-bench": preview_bench.main,
+    "nats-bench": legacy_bench.main,
 }
 MINUTE_NS = 60 * 10**9
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sweeps import sweep
 
 from tradewind.api.errors import ERROR_KINDS, ApiError, ErrorKind
 from tradewind.client import api_errors
@@ -22,7 +23,7 @@ from tradewind.errors import TradewindError
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize("kind", ERROR_KINDS.values(), ids=lambda kind: str(kind.err_code))
+@sweep("kind", ERROR_KINDS.values(), ids=lambda kind: str(kind.err_code))
 def test_every_error_code_has_a_class_of_its_own(kind: ErrorKind) -> None:
     error = make_api_error(kind.code, kind.err_code, kind.text)
     assert type(error) is not JetStreamApiError

@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import sweep
 
 from tradewind.api.base import ApiStruct
 from tradewind.api.consumer_types import ConsumerConfig
@@ -50,8 +51,8 @@ def test_all_durations_of_the_structs_are_found() -> None:
     }
 
 
-@pytest.mark.parametrize(("struct", "name"), DURATIONS)
-@pytest.mark.parametrize(
+@sweep(("struct", "name"), DURATIONS)
+@sweep(
     ("value", "nanoseconds"),
     [
         (30, 30 * SECOND),
@@ -72,8 +73,8 @@ def test_a_duration_is_seconds_a_timedelta_or_a_text(
     assert getattr(made, name) == ([nanoseconds] if is_list else nanoseconds)
 
 
-@pytest.mark.parametrize(("struct", "name"), DURATIONS)
-@pytest.mark.parametrize(
+@sweep(("struct", "name"), DURATIONS)
+@sweep(
     "value", [-1, -0.5, float("nan"), float("inf"), 1e300, 9_223_372_037, "soon", "-1s", True, b"1"]
 )
 def test_a_duration_that_cannot_be_is_named(struct: type[ApiStruct], name: str, value: Any) -> None:

@@ -75,7 +75,7 @@ def test_an_answer_about_another_key_is_none(key: str) -> None:
         ("KV-Operation: DEL", Operation.DELETE),
         ("KV-Operation: PURGE", Operation.PURGE),
         ("KV-Operation: PUT", Operation.PUT),
-        ("Nats-Marker-Reason: MaxAge", Operation.PURGE),
+        ("Nats-Marker-Reason: MaxAge", Operation.EXPIRED),
         ("Nats-Marker-Reason: Purge", Operation.PURGE),
         ("Nats-Marker-Reason: Remove", Operation.DELETE),
         ("Nats-Marker-Reason: Unheard-Of", Operation.PURGE),

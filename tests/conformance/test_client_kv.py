@@ -437,7 +437,7 @@ async def test_expired_keys_leave_markers(js: JetStream) -> None:
         # Not so short that it is gone before it was delivered.
         await bucket.create("session", b"1", ttl=3)
         put, expired = await take(watcher, 2)
-    assert (put.operation, expired.operation) == (Operation.PUT, Operation.PURGE)
+    assert (put.operation, expired.operation) == (Operation.PUT, Operation.EXPIRED)
     assert await bucket.get("session") is None
     assert await bucket.create("session", b"2") == 3
 

@@ -500,6 +500,7 @@ def test_limits_of_a_tier_are_shown_as_those_of_the_tier(
     }
 
 
+@pytest.mark.both_servers
 def test_either_server_takes_over_the_folder_of_the_other(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "accounts"
     path = tmp_path / "server.conf"

@@ -14,7 +14,7 @@ import pytest
 from dashboard.conftest import Web, connected_dashboard, delete_streams, text_of
 from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
-from tradewind.dashboard.data.runs import Launching
+from tradewind.dashboard.data.runs import LaunchCommand
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 from tradewind.pipelines.state.figure_types import LakeFigures
 from tradewind.pipelines.state.status import (
@@ -106,7 +106,7 @@ def settings(server: ServerProcess, folder: Path, **more: object) -> DashboardSe
         ConnectOptions(servers=server.url),
         port=0,
         pipelines=(str(folder),),
-        launching=Launching((sys.executable, str(program))),
+        launching=LaunchCommand((sys.executable, str(program))),
         **more,  # type: ignore[arg-type]
     )
 

@@ -19,7 +19,7 @@ from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.client.core.message import Msg
 from tradewind.client.errors import JetStreamUnavailableError
 from tradewind.client.streams.ordered import OrderedMessages
-from tradewind.client.streams.packed import Packed
+from tradewind.client.streams.packed import PackedMessages
 from tradewind.spark.connections.patience import Patience
 from tradewind.spark.contract.filters import RowFilter, filter_of
 from tradewind.spark.errors import DataLossError
@@ -138,7 +138,7 @@ def test_a_replica_that_is_behind_is_asked_again(
 
     async def behind(
         self: RangeTask, connection: Any, messages: OrderedMessages
-    ) -> AsyncIterator[Packed]:
+    ) -> AsyncIterator[PackedMessages]:
         calls.append(messages.info.num_pending)
         if len(calls) == 1:
             await messages.stop()
@@ -175,7 +175,7 @@ def test_a_replica_that_stays_behind_is_named(
 
     async def behind(
         self: RangeTask, connection: Any, messages: OrderedMessages
-    ) -> AsyncIterator[Packed]:
+    ) -> AsyncIterator[PackedMessages]:
         await messages.stop()
         return
         yield

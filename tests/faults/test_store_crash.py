@@ -22,7 +22,7 @@ from store_workloads import (
     with_rewrites,
     with_short_commits,
 )
-from thoroughness import some_of
+from thoroughness import some, some_of
 from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk, SimulatedFile
 
@@ -38,7 +38,7 @@ def explored(workload: Workload, *, seeds: int, seed: int = 1, cut_share: int = 
 
 @scripted
 def test_every_power_failure_of_a_story_is_survived(workload: Workload) -> None:
-    count = explored(workload, seeds=8)
+    count = explored(workload, seeds=some(4, 8))
     assert not count.failures, count.failures[:3]
     assert count.states > 50
 

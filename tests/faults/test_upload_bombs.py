@@ -24,6 +24,7 @@ import pytest
 from harness import RawClient, ServerProcess
 from tar_kit import END as TAR_END
 from tar_kit import TIME, extended, header, member, record, tar_of
+from thoroughness import some
 from tradewind.errors import StoreError
 from tradewind.store.backup.archive import MAGIC, append_entry
 from tradewind.store.backup.restore import BackupRestore
@@ -230,7 +231,7 @@ def without_collections() -> Iterator[None]:
 @pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize("shape", [*PLAIN, *S2])
 def test_work_is_linear_in_the_size_of_an_upload(tmp_path: Path, shape: str) -> None:
-    size = 2_000_000
+    size = some(1_000_000, 2_000_000)
     one, two = packed(shape, size), packed(shape, 2 * size)
 
     def best(data: bytes, times: int) -> float:
@@ -244,7 +245,7 @@ def test_work_is_linear_in_the_size_of_an_upload(tmp_path: Path, shape: str) -> 
 @pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize("shape", [*PLAIN, *S2])
 def test_nobody_waits_for_an_upload_that_is_unpacked(tmp_path: Path, shape: str) -> None:
-    data = packed(shape, 16_000_000)
+    data = packed(shape, some(8_000_000, 16_000_000))
     work = partial(upload, tmp_path, data)
     holds = []
     for _ in range(TRIES):

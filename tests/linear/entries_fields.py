@@ -24,8 +24,9 @@ from tradewind.client.core.credentials import find_seed, parse_credentials
 from tradewind.client.core.headers import decode_headers
 from tradewind.client.errors import ClientError
 from tradewind.client.jetstream import has_message_id
+from tradewind.client.kv.atomic_changes import number_in
 from tradewind.client.kv.entries import check_key
-from tradewind.client.kv.kv_types import check_filter
+from tradewind.client.kv.kv_types import check_filter, ttl_ns_of
 from tradewind.client.objects.object_types import decode_info, encode_name
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.client.streams.bucket_settings import check_bucket
@@ -332,6 +333,7 @@ register(
 for what, modules, check in (
     ("key of a bucket", ("client.kv.entries",), check_key),
     ("filter of keys", ("client.kv.kv_types",), check_filter),
+    ("time to live of a value", ("client.kv.kv_types",), ttl_ns_of),
     ("name of a bucket", ("client.streams.bucket_settings",), check_bucket),
     ("name of an object", ("client.objects.object_types",), encode_name),
     ("addresses of servers", ("client.core.addresses",), parse_servers),
@@ -349,6 +351,17 @@ for what, modules, check in (
             seconds_max=3.0,
         )
     )
+register(
+    EntryPoint(
+        "number in a bucket",
+        ("client.kv.atomic_changes",),
+        NAME_BYTES,
+        lambda data: number_in("key", data),
+        (b"-", b"1", b"0", b"_", b" "),
+        (b"-17",),
+        refusals=(ClientError,),
+    )
+)
 register(
     EntryPoint(
         "description of an object",

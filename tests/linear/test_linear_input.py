@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from entry_points import EntryPoint, all_entry_points
 from input_shapes import InputShape, atom_shapes, paired_shapes, plain_shapes, random_shape, varied
+from sweeps import sweep
 
 from cpu_clock import thread_seconds
 from thoroughness import IS_THOROUGH, some
@@ -113,7 +114,7 @@ def test_time_grows_no_faster_than_large_input(entry: EntryPoint) -> None:
             check_large(entry, shape)
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=str)
+@sweep("entry", ENTRIES, ids=str)
 def test_entry_point_reads_its_examples(entry: EntryPoint) -> None:
     """What nothing valid passes through would be fast without being tested."""
     for example in entry.examples:

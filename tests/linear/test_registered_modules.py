@@ -10,9 +10,9 @@ import ast
 from functools import cache
 from pathlib import Path
 
-import pytest
 from entry_points import EntryPoint, all_entry_points
 from foreign_modules import ELSEWHERE, LISTED
+from sweeps import sweep
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "tradewind"
 PACKAGES = (
@@ -76,7 +76,7 @@ def test_no_reason_is_left_of_a_module_that_is_gone_or_fed() -> None:
     assert sorted(set(ELSEWHERE) & fed()) == []
 
 
-@pytest.mark.parametrize("entry", all_entry_points(), ids=str)
+@sweep("entry", all_entry_points(), ids=str)
 def test_modules_of_an_entry_point_exist(entry: EntryPoint) -> None:
     for module in entry.modules:
         path = SOURCES.joinpath(*module.split("."))

@@ -23,7 +23,7 @@ import tradewind.sync
 from harness import WAIT_SECONDS, ServerProcess, wait_for
 from jetstream_servers import add_empty_stream, keep_streams_folder
 from thoroughness import some
-from tradewind.spark.contract.data_loss import LossRule, Missing
+from tradewind.spark.contract.data_loss import LossRule, MissingMessages
 from tradewind.spark.contract.filters import RowFilter
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import SourceOptions, parse_options
@@ -80,11 +80,11 @@ def server(
 class Told:
     """What the rule was asked to judge, since this was last cleared."""
 
-    at_head: Missing = field(default_factory=Missing)
-    elsewhere: Missing = field(default_factory=Missing)
+    at_head: MissingMessages = field(default_factory=MissingMessages)
+    elsewhere: MissingMessages = field(default_factory=MissingMessages)
 
     def clear(self) -> None:
-        self.at_head = self.elsewhere = Missing()
+        self.at_head = self.elsewhere = MissingMessages()
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     heard = Told()
     judge = LossRule.judge
 
-    def hear(self: LossRule, at_head: Missing, elsewhere: Missing) -> None:
+    def hear(self: LossRule, at_head: MissingMessages, elsewhere: MissingMessages) -> None:
         heard.at_head += at_head
         heard.elsewhere += elsewhere
         judge(self, at_head, elsewhere)

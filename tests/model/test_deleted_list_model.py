@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from random import Random
 
-import pytest
+from sweeps import sweep
 
 from tradewind.store.table.deleted_list import DeletedList
 from tradewind.store.table.message_store import MessageStore
 
 
-@pytest.mark.parametrize("seed", range(100))
+@sweep("seed", range(100))
 def test_steps_give_the_whole_list(seed: int) -> None:
     random = Random(seed)
     store = MessageStore("S", block_bytes_max=random.choice((250, 1000, 100_000)))

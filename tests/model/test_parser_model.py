@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from parser_model import Grammar, Parsed
+from sweeps import sweep
 
 from tradewind.errors import ProtocolError
 from tradewind.wire.parser import Parser
@@ -131,9 +132,9 @@ def test_byte_by_byte_nothing_is_noticed_a_byte_too_late_or_too_early(stream: by
         assert parser.pending_bytes == size - expected.position
 
 
-@pytest.mark.parametrize("line", [b"PUB ", b"SUB ", b"UNSUB ", b"CONNECT ", b"INFO ", b"-ERR "])
-@pytest.mark.parametrize("excess", [0, 1])
-@pytest.mark.parametrize("newline", [b"", b"\n", b"\r\n", b"\rx"])
+@sweep("line", [b"PUB ", b"SUB ", b"UNSUB ", b"CONNECT ", b"INFO ", b"-ERR "])
+@sweep("excess", [0, 1])
+@sweep("newline", [b"", b"\n", b"\r\n", b"\rx"])
 def test_the_line_limit_is_exact_for_every_verb(line: bytes, excess: int, newline: bytes) -> None:
     stream = line + b"   " + b"a" * (SMALL.control_line_max + excess) + newline
     expected = SMALL.parse(stream)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from store_model import ModelStore, Size, memory_bytes
+from sweeps import sweep
 
 from thoroughness import some
 from tradewind.store.contract import StoreLimits
@@ -50,8 +50,8 @@ def make(kind: str, random: Random) -> tuple[MessageStore, Size]:
     return files.table, record_bytes
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
-@pytest.mark.parametrize("seed", range(CASES))
+@sweep("kind", ["memory", "file"])
+@sweep("seed", range(CASES))
 def test_steps_leave_what_one_go_would(kind: str, seed: int) -> None:
     random = Random(seed)
     store, size = make(kind, random)

@@ -32,7 +32,7 @@ from written_tables import RAW_SCHEMA, WrittenTable, read_point, spec_of
 
 pytest.importorskip("deltalake")
 CASES = some(3, 60)
-STEPS = 24
+STEPS = some(12, 24)
 
 
 class Killed(BaseException):

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from starlette.routing import Route
+from sweeps import sweep
 from typer import Context
 
 import tradewind
@@ -27,10 +28,11 @@ from certificates import Authority
 from tradewind.api.endpoints import ENDPOINTS
 from tradewind.cli.commands import COMMANDS
 from tradewind.cli.frame.frame import SharedGroup
+from tradewind.cli.frame.frame import load_app as load_command
 from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
-from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
+from tradewind.monitor.stepping import at_once
 from tradewind.options import OpenTelemetryOptions, OperatorOptions, ServerOptions
 from tradewind.server.config import absent, load
 from tradewind.server.config.grammar import parse_file
@@ -118,7 +120,7 @@ def links(page: Path) -> list[str]:
     return inline + re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "benchmarks/README.md"], ids=name_of)
+@sweep("page", [*PAGES, ROOT / "benchmarks/README.md"], ids=name_of)
 def test_relative_links_lead_somewhere(page: Path) -> None:
     broken = []
     for link in links(page):
@@ -131,7 +133,7 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@sweep("page", PAGES, ids=name_of)
 def test_reference_links_are_defined_and_used(page: Path) -> None:
     text = prose_of(page)
     defined = set(re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE))
@@ -144,7 +146,7 @@ def test_reference_links_are_defined_and_used(page: Path) -> None:
 MADE_BY_TARGETS = ("build/", "dist/")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@sweep("page", PAGES, ids=name_of)
 def test_named_files_exist(page: Path) -> None:
     folders = (ROOT, SOURCE, page.parent)
     wanted = re.compile(r"[\w./-]+/[\w./-]*|[\w-]+\.(?:pyx|pxd|toml|md)")
@@ -239,7 +241,7 @@ def command_flags() -> frozenset[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@sweep("page", PAGES, ids=name_of)
 def test_named_flags_exist(page: Path) -> None:
     named = [
         span for span in SPAN.findall(prose_of(page)) if re.fullmatch(r"--?[A-Za-z][\w-]*", span)
@@ -259,7 +261,7 @@ def test_the_page_of_the_command_line_has_every_command_and_shared_flag() -> Non
     assert flags_there == shared
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@sweep("page", PAGES, ids=name_of)
 def test_pages_are_plain_and_name_no_machine(page: Path) -> None:
     text = page.read_text()
     # Screens are as they are; the letter mu and the lines of tables stand in them.
@@ -279,7 +281,7 @@ def test_the_version_has_an_entry_in_the_changelog() -> None:
 # ---------------------------------------------------------------------- code blocks
 
 
-@pytest.mark.parametrize(("page", "code"), blocks("python"))
+@sweep(("page", "code"), blocks("python"))
 def test_python_blocks_compile(page: str, code: str) -> None:
     ast.parse(textwrap.dedent(code), page)
 
@@ -521,7 +523,7 @@ def constant(path: Path, name: str) -> float:
 LIMITS = [row for row in rows(section("docs/ARCHITECTURE.md", "Limits")) if row.cells[0] != "what"]
 
 
-@pytest.mark.parametrize("row", LIMITS, ids=lambda row: row.cells[1].strip("`"))
+@sweep("row", LIMITS, ids=lambda row: row.cells[1].strip("`"))
 def test_limits_have_the_numbers_of_the_source(row: Row) -> None:
     _, name, value, path = (cell.strip("`") for cell in row.cells)
     assert constant(ROOT / path, name) == float(value)
@@ -697,7 +699,11 @@ def spans_of(page: str) -> set[str]:
 
 
 def test_metrics_are_documented(server: tradewind.Server) -> None:
-    served = set(re.findall(r"^# HELP (\w+)", server.view.metrics().decode(), re.MULTILINE))
+    served = set(
+        re.findall(
+            r"^# HELP (\w+)", b"".join(at_once(server.view.metrics())).decode(), re.MULTILINE
+        )
+    )
     named = {
         name for name in spans_of("docs/reference/MONITORING.md") if name.startswith("tradewind_")
     }

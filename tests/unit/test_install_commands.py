@@ -8,7 +8,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
-import pytest
+from sweeps import sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -66,7 +66,7 @@ def problem(command: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", texts(), ids=lambda path: str(path.relative_to(ROOT)))
+@sweep("path", texts(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_command_installs_what_is_not_published(path: Path) -> None:
     text = readable(path)
     problems = [found for command in commands(text) if (found := problem(command))]

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from sweeps import sweep
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/DURABILITY.md").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def source(file: str) -> str:
     return (ROOT / file).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("file", "name"), rows())
+@sweep(("file", "name"), rows())
 def test_every_named_test_exists(file: str, name: str) -> None:
     assert re.search(rf"^\s*(?:async )?def {name}\(|^{name} = ", source(file), re.MULTILINE)
 

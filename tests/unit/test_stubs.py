@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytest
+from sweeps import sweep
 
 SOURCES = Path(__file__).parent.parent.parent / "src"
 STUBS = [path for path in sorted(SOURCES.rglob("*.pyi")) if path.with_suffix(".pyx").exists()]
@@ -198,7 +198,7 @@ class Comparison:
             self.differences.append(f"{place}{stub.name} takes {there}, the stub says {said}")
 
 
-@pytest.mark.parametrize("path", STUBS, ids=dotted)
+@sweep("path", STUBS, ids=dotted)
 def test_the_stub_says_what_the_compiled_module_has(path: Path) -> None:
     assert Comparison(path).run() == []
 

@@ -53,9 +53,12 @@ class Beside(Enum):
     """The requests of the same account that one may run beside; all others wait for each other."""
 
     NONE = ""
-    # Requests that follow each other and create things of one kind.
-    NEW_STREAMS = "stream"
-    NEW_CONSUMERS = "consumer"
+    # Requests that follow each other and create, change or delete things of one kind.
+    NEW_STREAMS = "new streams"
+    NEW_CONSUMERS = "new consumers"
+    CHANGED_STREAMS = "changed streams"
+    OLD_STREAMS = "old streams"
+    OLD_CONSUMERS = "old consumers"
     # The endpoint has an order of its own: its handler gets the message as it came.
     ALL = "all"
 

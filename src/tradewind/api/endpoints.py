@@ -105,6 +105,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         ask.StreamConfigRequest,
         answer.StreamUpdateResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:update",
+        beside=Beside.CHANGED_STREAMS,
         preview=(_old_stream("STREAM.$s.UPDATE", "update_stream"),),
     ),
     ApiEndpoint(
@@ -151,6 +152,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "Delete a stream with its messages and consumers.",
         response=answer.StreamDeleteResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:delete",
+        beside=Beside.OLD_STREAMS,
         preview=(
             _old_set("MSGSET.DELETE", "delete_stream"),
             _old_stream("STREAM.$s.DELETE", "delete_stream"),
@@ -339,6 +341,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "Delete a consumer.",
         response=answer.ConsumerDeleteResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:delete",
+        beside=Beside.OLD_CONSUMERS,
         preview=(
             _old_set("OBSERVABLE.DELETE", "delete_observable"),
             _old_stream("STREAM.$s.CONSUMER.$c.DELETE", "delete_consumer"),

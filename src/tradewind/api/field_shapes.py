@@ -12,7 +12,10 @@ import types
 import typing
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from tradewind.api.base import BYTES_UNIT, DURATION_TYPE, ApiStruct
 
@@ -40,7 +43,7 @@ _GO_NAMES: Final = {
 }
 
 
-class Shape(NamedTuple):
+class Shape(msgspec.Struct, frozen=True):
     """The kind of value that a field holds, from its annotation."""
 
     # "struct", "list", "map", "enum", "string", "bool", "time" or "number".
@@ -73,7 +76,7 @@ def shape_of(hint: Any) -> Shape:
     arguments = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         inner = next(argument for argument in arguments if argument is not type(None))
-        return shape_of(inner)._replace(is_nullable=True)
+        return replace(shape_of(inner), is_nullable=True)
     if origin is typing.Annotated:
         return _annotated(arguments[0], extras_of(hint))
     if origin is list:
@@ -102,7 +105,8 @@ def _annotated(plain: Any, extras: Mapping[str, Any]) -> Shape:
         is_duration = go_type == DURATION_TYPE
         kind = "time" if plain is str else "number"
         shape = Shape(kind, go_type, is_duration=is_duration)
-    return shape._replace(
+    return replace(
+        shape,
         is_size=extras.get("unit") == BYTES_UNIT,
         level=extras.get("level", 0),
         level_values=extras.get("level_values", ()),

@@ -9,7 +9,9 @@ Go accepts invalid UTF-8 and unpaired surrogates, and reads each as U+FFFD.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 # Go allows 10,000 levels; the deepest request has 5.
 DEPTH_MAX: Final = 64
@@ -64,7 +66,7 @@ class JsonEndError(JsonError):
         super().__init__("unexpected EOF")
 
 
-class JsonNode(NamedTuple):
+class JsonNode(msgspec.Struct, frozen=True):
     """A value: `kind` is Go's name for it, `start` and `end` are its position in the text.
 
     `value` is str for a string, bool for a bool, the text for a number, None for null, a list of

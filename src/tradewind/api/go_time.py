@@ -5,7 +5,6 @@ Owns the texts of these errors. The conversion to nanoseconds is in `times`.
 
 from __future__ import annotations
 
-import calendar
 import re
 from typing import Final
 
@@ -17,6 +16,7 @@ _FRACTION: Final = re.compile(r"[.,]\d+", re.ASCII)
 _ZONE: Final = re.compile(r"Z|([+-])(\d\d):(\d\d)", re.ASCII)
 # Each byte as Go quotes it where it stands alone.
 _QUOTED_BYTES: Final = tuple(quote_bytes(bytes([byte]))[1:-1] for byte in range(256))
+_DAYS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 # The name in the layout, how many digits, the range, and what follows.
 _FIELDS: Final = (
     ("2006", 4, 4, "", 0, 9999, "-"),
@@ -72,7 +72,8 @@ def _zone(text: str, rest: str) -> str:
 
 
 def _days_in(year: int, month: int) -> int:
-    return calendar.monthrange(year, month)[1]
+    is_leap_year = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return _DAYS[month] + (is_leap_year and month == 2)
 
 
 def _out_of_range(text: str, what: str) -> JsonError:

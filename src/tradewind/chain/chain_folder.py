@@ -20,7 +20,9 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
+
+import msgspec
 
 from tradewind.chain import checkpoints
 from tradewind.chain.chain_entries import (
@@ -54,7 +56,7 @@ class IncompleteRecord(CorruptRecord):
     """The last file ends within a record: a crash or an edit has cut it off."""
 
 
-class LinksHeader(NamedTuple):
+class LinksHeader(msgspec.Struct, frozen=True):
     """The header of a file of links."""
 
     algorithm: str

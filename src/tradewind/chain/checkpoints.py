@@ -24,7 +24,7 @@ LINE_BYTES_MAX: Final = 1 << 16
 _HEX: Final = frozenset("0123456789abcdef")
 
 
-class Unsigned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckpointStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The statements of a checkpoint. Hashes are lower case hex.
 
     `size` entries are covered; `link` is the last of their links, `root` the Merkle root over all
@@ -46,17 +46,17 @@ class Unsigned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
 
 
-class Checkpoint(Unsigned, frozen=True, forbid_unknown_fields=True):
+class Checkpoint(CheckpointStatement, frozen=True, forbid_unknown_fields=True):
     """A checkpoint with its signature, which may be wrong."""
 
     signature: str
 
 
-def sign(unsigned: Unsigned, pair: nkeys.KeyPair) -> Checkpoint:
+def sign(unsigned: CheckpointStatement, pair: nkeys.KeyPair) -> Checkpoint:
     """Sign a checkpoint; its `key` becomes that of the pair."""
-    fields = {name: getattr(unsigned, name) for name in Unsigned.__struct_fields__}
+    fields = {name: getattr(unsigned, name) for name in CheckpointStatement.__struct_fields__}
     fields["key"] = pair.public
-    signature = pair.sign(msgspec.json.encode(Unsigned(**fields)))
+    signature = pair.sign(msgspec.json.encode(CheckpointStatement(**fields)))
     return Checkpoint(**fields, signature=urlsafe_b64encode(signature).rstrip(b"=").decode())
 
 
@@ -110,8 +110,8 @@ def is_signed(checkpoint: Checkpoint) -> bool:
         key = nkeys.decode_public(checkpoint.key)[1]
     except nkeys.NkeyError:
         return False
-    fields = {name: getattr(checkpoint, name) for name in Unsigned.__struct_fields__}
-    message = msgspec.json.encode(Unsigned(**fields))
+    fields = {name: getattr(checkpoint, name) for name in CheckpointStatement.__struct_fields__}
+    message = msgspec.json.encode(CheckpointStatement(**fields))
     return signature is not None and nkeys.verify(key, message, signature)
 
 

@@ -16,8 +16,8 @@ from tradewind.chain.chain_folder import CHECKPOINTS, IncompleteRecord
 from tradewind.chain.checkpoints import LINE_BYTES_MAX
 from tradewind.chain.passes import ChainPass
 from tradewind.chain.report import ChainReport
+from tradewind.chain.signed_heads import SignedHead, signed_heads_in
 from tradewind.chain.verifier import ChainedMessage, ChainVerifier
-from tradewind.chain.witnesses import SignedHead, witnesses_in
 from tradewind.errors import CorruptRecord, StoreError
 
 BATCH: Final = 1000
@@ -74,8 +74,8 @@ def verify_folder(
         created,
         folder.algorithm,
         before=folder.before,
-        witnesses=_own_witnesses(folder, found),
-        has_all_witnesses=has_all_checkpoints,
+        signed_heads=_own_heads(folder, found),
+        has_all_heads=has_all_checkpoints,
         kept=kept,
         keys=keys,
         is_copy=is_copy,
@@ -114,14 +114,14 @@ def _records(folder: ChainSource, verifier: ChainVerifier) -> Iterator[ChainReco
         verifier.damage(str(error))
 
 
-def _own_witnesses(folder: ChainSource, found: list[tuple[bool, str]]) -> Iterator[SignedHead]:
+def _own_heads(folder: ChainSource, found: list[tuple[bool, str]]) -> Iterator[SignedHead]:
     try:
-        yield from witnesses_in(folder.checkpoint_lines(), str(folder.path / CHECKPOINTS))
+        yield from signed_heads_in(folder.checkpoint_lines(), str(folder.path / CHECKPOINTS))
     except CorruptRecord as error:
         found.append((not isinstance(error, IncompleteRecord), str(error)))
 
 
-def read_witness(path: Path) -> SignedHead:
+def read_signed_head(path: Path) -> SignedHead:
     """Read a checkpoint that was saved in a file of its own."""
     try:
         with path.open("rb") as file:

@@ -38,8 +38,8 @@ from tradewind.chain.report import (
     sequences_text,
 )
 from tradewind.chain.sequence_bits import SequenceBits
+from tradewind.chain.signed_heads import SignedHead, SignedHeads
 from tradewind.chain.verifier import ChainedMessage, ChainVerifier
-from tradewind.chain.witnesses import SignedHead, Witnesses
 
 BATCH: Final = 1000
 Ranges = list[tuple[int, int]]
@@ -126,7 +126,7 @@ class SegmentJoin:
         created: str,
         algorithm: str,
         before: bytes,
-        witnesses: Iterator[SignedHead],
+        signed_heads: Iterator[SignedHead],
         keys: Sequence[str] = (),
     ) -> None:
         self._digest: Digest = digest_of(algorithm)
@@ -136,7 +136,7 @@ class SegmentJoin:
         self._gone = SequenceBits()
         self._stored = SequenceBits()
         self._extra = SequenceBits()
-        self._witnesses = Witnesses(self.report, witnesses, (), keys, is_whole=True)
+        self._signed_heads = SignedHeads(self.report, signed_heads, (), keys, is_whole=True)
         self._covered_sequence = 0
         if created and first_link(self._digest, stream, created) != before:
             self._add(ENTRY, f"the chain does not begin as that of {stream} created {created}", 0)
@@ -186,7 +186,7 @@ class SegmentJoin:
     def _compare(self, part: SegmentFound) -> None:
         """Compare the checkpoints whose sizes are in this part with the tree."""
         end = part.first_index + part.count
-        while (found := self._witnesses.due(end)) is not None:
+        while (found := self._signed_heads.due(end)) is not None:
             place, head = found
             tree = self._tree.copy()
             for level, node in part.heads.get(head.size, ()):
@@ -208,7 +208,7 @@ class SegmentJoin:
     def finish(self) -> ChainReport:
         """The report of all parts together."""
         report = self.report
-        for place, size in self._witnesses.rest():
+        for place, size in self._signed_heads.rest():
             self._add(
                 CHECKPOINT,
                 f"{place} covers {size} entries, and the chain has {report.size}: its end was cut "

@@ -3,7 +3,7 @@ memory.
 
 Owns the decisions which entry follows which, which checkpoint fits, and what an entry that does not
 fit means. It never reads anything: its caller passes entries and messages in order, through a
-`ChainPass`, and takes the report. Which checkpoints count is decided in `witnesses`.
+`ChainPass`, and takes the report. Which checkpoints count is decided in `signed_heads`.
 
 A check of an entry computes its link from the link before and the content. A content that is gone
 cannot be checked; its link is still covered by the next entry and by the next checkpoint. So three
@@ -52,7 +52,7 @@ from tradewind.chain.report import (
     sequences_text,
 )
 from tradewind.chain.sequence_bits import SequenceBits
-from tradewind.chain.witnesses import SignedHead, Witnesses
+from tradewind.chain.signed_heads import SignedHead, SignedHeads
 
 # Contents that are kept to find out whether messages were exchanged.
 SUSPECTS_MAX: Final = 64
@@ -93,8 +93,8 @@ class ChainVerifier:
 
     `before` is the link before the first entry as it is stored, None if it is unknown. With
     `first_index` only the end of a chain is verified: its checkpoints are compared by their link,
-    as their root needs all entries. `witnesses` are the checkpoints of the chain itself, in order;
-    `has_all_witnesses`: the first of them is the first that was made. `kept` are those that were
+    as their root needs all entries. `signed_heads` are the checkpoints of the chain itself, in
+    order; `has_all_heads`: the first of them is the first that was made. `kept` are those that were
     kept elsewhere. With `keys`, only checkpoints of these public keys count. `is_copy`: the
     messages are a copy, which may begin later, end earlier and contain messages that the stream has
     removed; with `complete_to` it must have all up to that sequence.
@@ -108,8 +108,8 @@ class ChainVerifier:
         *,
         first_index: int = 0,
         before: bytes | None = None,
-        witnesses: Iterator[SignedHead] | None = None,
-        has_all_witnesses: bool = False,
+        signed_heads: Iterator[SignedHead] | None = None,
+        has_all_heads: bool = False,
         kept: Sequence[SignedHead] = (),
         keys: Sequence[str] = (),
         is_copy: bool = False,
@@ -147,8 +147,8 @@ class ChainVerifier:
             self._wrong(
                 ENTRY, 0, f"the chain does not begin as that of {stream} created {created}", index=0
             )
-        self._witnesses = Witnesses(
-            self.report, witnesses or iter(()), kept, keys, is_whole=has_all_witnesses
+        self._signed_heads = SignedHeads(
+            self.report, signed_heads or iter(()), kept, keys, is_whole=has_all_heads
         )
 
     # ------------------------------------------------------------------ what comes in
@@ -417,7 +417,7 @@ class ChainVerifier:
 
     def _compare_checkpoints(self) -> None:
         """Compare all checkpoints of this size with the tree."""
-        while (found := self._witnesses.due(self.size)) is not None:
+        while (found := self._signed_heads.due(self.size)) is not None:
             self._compare(*found)
 
     def _compare(self, place: str, checkpoint: Checkpoint) -> None:
@@ -515,7 +515,7 @@ class ChainVerifier:
         return found
 
     def _end_checkpoints(self) -> None:
-        left = max(self._witnesses.rest(), key=lambda one: one[1], default=None)
+        left = max(self._signed_heads.rest(), key=lambda one: one[1], default=None)
         if left is not None:
             place, size = left
             self._first_wrong = min(self._first_wrong, self.report.last_sequence + 1)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from tradewind.cli.main import main
+from tradewind.cli.cli_main import main
 
 sys.exit(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from typer.main import get_command
 from tradewind._version import __version__
 from tradewind.cli.commands import COMMANDS, GROUPS
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE
-from tradewind.cli.frame.frame import HELP_NAMES, CommandApp, SharedGroup
+from tradewind.cli.frame.frame import HELP_NAMES, SharedGroup, load_app
 from tradewind.cli.frame.output import line
 from tradewind.cli.frame.reporting import complain, report
 from tradewind.cli.frame.settings import begin, current
@@ -51,7 +50,7 @@ class RootGroup(SharedGroup):
     def get_command(self, _ctx: Context, cmd_name: str) -> Command | None:
         """The command of a name or alias, imported now."""
         entry = _ENTRIES.get(self.aliases.get(cmd_name, cmd_name))
-        return load(entry.place).make(entry.name) if entry else None
+        return load_app(entry.place).make(entry.name) if entry else None
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The commands in groups, and the flags of all commands behind them."""
@@ -67,14 +66,6 @@ class RootGroup(SharedGroup):
     def described_commands(self, _ctx: Context) -> list[tuple[str, str]]:
         """Names with one line of help each; nothing is imported for it."""
         return [(name, _ENTRIES[name].help) for name in sorted(_ENTRIES)]
-
-
-def load(place: str) -> CommandApp:
-    """The app of a command."""
-    module, name = place.split(":")
-    app = getattr(import_module(module), name)
-    assert isinstance(app, CommandApp), f"{place} is not a CommandApp"
-    return app
 
 
 def _show_version(value: bool) -> None:

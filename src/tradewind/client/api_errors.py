@@ -16,7 +16,8 @@ from tradewind.client.errors import ClientError
 
 # What to do, by the name in the table.
 _HINTS = {
-    "MESSAGE_TTL_DISABLED": "set allow_msg_ttl in the stream's configuration",
+    "MESSAGE_TTL_DISABLED": "set allow_msg_ttl in the stream's configuration, "
+    "or allow_ttl in that of a bucket",
     "ACCOUNT_RESOURCES_EXCEEDED": "remove messages or raise the limits of the account",
     "BAD_REQUEST": "the server does not understand the request; it may be older than this client",
     "CONSUMER_NAME_EXISTS": "choose another name, or update the consumer",

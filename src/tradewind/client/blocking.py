@@ -96,7 +96,7 @@ def _forget_thread() -> None:
 after_fork_in_child(_forget_thread)
 
 
-class Blocking:
+class BlockingTwin:
     """The blocking twin of an asynchronous object."""
 
     def __init__(self, inner: Any, thread: LoopThread) -> None:
@@ -254,18 +254,18 @@ def _has_something_to_await(kind: type) -> bool:
 
 
 def _wrap(value: Any, thread: LoopThread) -> Any:
-    return Blocking(value, thread) if _is_asynchronous(type(value)) else value
+    return BlockingTwin(value, thread) if _is_asynchronous(type(value)) else value
 
 
 def _unwrap(value: Any) -> Any:
-    return value._inner if isinstance(value, Blocking) else value
+    return value._inner if isinstance(value, BlockingTwin) else value
 
 
-def connect_blocking(*args: Any, **kwargs: Any) -> Blocking:
+def connect_blocking(*args: Any, **kwargs: Any) -> BlockingTwin:
     """`tradewind.connect` for programs without an event loop."""
     thread = shared_thread()
     if "on_event" in kwargs:
         kwargs["on_event"] = _in_worker(kwargs["on_event"], thread)
     connection = thread.run(_run(connect, list(args), kwargs))
     connection._set_runner(thread.run)
-    return Blocking(connection, thread)
+    return BlockingTwin(connection, thread)

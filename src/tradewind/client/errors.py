@@ -206,6 +206,22 @@ class WrongRevisionError(ClientError):
         super().__init__(text)
 
 
+class KeyNotFoundError(ClientError):
+    """The key has no value: it was never set, was deleted, or has expired."""
+
+
+class BadNumberError(ClientError):
+    """The value of a key is not a whole number of 64 bits, or would no longer be one."""
+
+
+class LockLostError(ClientError):
+    """A lock is no longer held: its key expired, was deleted, or could not be renewed in time."""
+
+
+class LockTimeoutError(OperationTimeoutError):
+    """Another client held the lock for all of the time that the caller gave."""
+
+
 class ObjectNotFoundError(ClientError):
     """There is no object of this name, or it was deleted."""
 

@@ -20,7 +20,7 @@ from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.core.headers import Headers, encode_headers
 from tradewind.client.core.openings import opening
 from tradewind.client.core.payloads import payload_bytes
-from tradewind.client.core.protocol import Ready
+from tradewind.client.core.protocol import ReadyResult
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OperationTimeoutError, OptionsError
 from tradewind.client.streams.ack_inbox import PendingAck
@@ -188,7 +188,7 @@ class JetStream:
         seconds = self.api.timeout if timeout is None else timeout
         has_id = has_message_id(block)
         if self._window.has_room:
-            return Ready(self._window.send(subject, data, block, seconds, has_id=has_id))
+            return ReadyResult(self._window.send(subject, data, block, seconds, has_id=has_id))
         return self._publish_later(subject, data, block, seconds, has_id=has_id)
 
     def _publish_now(self, subject: str, payload: Payload) -> PendingAck | None:

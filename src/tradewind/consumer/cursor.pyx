@@ -16,6 +16,7 @@ from array import array
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from tradewind cimport invariants
+from tradewind.store.format.records cimport Record
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.bounded_walk cimport Reach, next_within
 from tradewind.store.table.store_listener cimport StoreListener
@@ -24,6 +25,8 @@ from tradewind.store.table.store_listener cimport StoreListener
 # Marks a removed message in the list of single messages. No sequence is this high.
 cdef uint64_t GONE = <uint64_t>1 << 63
 cdef uint64_t ALL_WORK = <uint64_t>1 << 62
+# What an observer of one consumer among thousands may look at.
+cdef uint64_t OBSERVER_WORK = 10_000
 
 
 cdef class Cursor(StoreListener):
@@ -115,6 +118,20 @@ cdef class Cursor(StoreListener):
                 self.counted_to = passed
                 self.counted = 0
         return 0
+
+    def waiting_seq(self):
+        """The next message for an observer, 0 if there is none; if the search for it would take
+        long, the sequence from which it continues. The consumer's own searches cost what they did.
+        """
+        cdef uint64_t work_left = self.work_left, found
+        cdef bint is_late = self.is_late
+        self.work_left = OBSERVER_WORK
+        try:
+            found = self.peek(self.store.last_seq)
+            return self.next_seq if found == 0 and self.is_late else found
+        finally:
+            self.work_left = work_left
+            self.is_late = is_late
 
     cpdef int advance(self, uint64_t seq) except -1:
         """Called when the message that `peek` returned has been delivered."""
@@ -237,3 +254,9 @@ cdef class Cursor(StoreListener):
     def accepts(self, bytes subject not None):
         """Whether messages of a subject pass the filter."""
         return self.chosen.matches(subject)
+
+
+def message_time_ns(MessageStore store not None, uint64_t seq):
+    """When a message was stored; 0 if it is not there."""
+    cdef Record record
+    return record.timestamp if store.read(seq, &record) == 0 else 0

@@ -6,7 +6,9 @@ Owns only this choice; it reads the totals of a store and nothing else.
 from __future__ import annotations
 
 from array import array
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.times import parse_time
@@ -18,7 +20,7 @@ from tradewind.store.table.subject_index import SubjectFilter
 NEAR_MAX: Final = 10_000
 
 
-class Start(NamedTuple):
+class Start(msgspec.Struct, frozen=True):
     """A start position: `skip` are single messages that come first; `next_seq` is where it
     continues then.
     """
@@ -48,7 +50,7 @@ def is_by_last(config: ConsumerConfig) -> bool:
     return config.deliver_policy in by_last and not config.opt_start_seq
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True):
     """Slow results that a new consumer needs, computed before it is created."""
 
     chosen: SubjectFilter

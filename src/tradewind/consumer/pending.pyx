@@ -668,6 +668,11 @@ cdef class AckState:
     # -------------------------------------------------------------- for Python callers
 
     @property
+    def oldest_seq(self):
+        """The lowest sequence of the stream that is pending; 0 if none is."""
+        return self.entries[self.begin].seq if self.count else 0
+
+    @property
     def latest_due_ns(self):
         """When the wait for the last pending message is over; 0 if none is pending."""
         cdef uint32_t index

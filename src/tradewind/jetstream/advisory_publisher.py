@@ -19,6 +19,7 @@ from tradewind.broker.accounts import Account
 from tradewind.jetstream.name_source import NameSource
 
 ADVISORY_PREFIX: Final = "$JS.EVENT.ADVISORY"
+AUDIT_SUBJECT: Final = f"{ADVISORY_PREFIX}.API"
 METRIC_PREFIX: Final = "$JS.EVENT.METRIC"
 ADVISORY_TYPE: Final = "io.nats.jetstream.advisory.v1."
 OWN_ADVISORY_PREFIX: Final = "$TW.EVENT.ADVISORY"
@@ -214,6 +215,10 @@ class AdvisoryPublisher:
             **fields,
         )
 
+    def has_auditor(self, account: Account) -> bool:
+        """Whether anyone receives the requests of an account; preparing them takes time."""
+        return account.has_interest(AUDIT_SUBJECT)
+
     def api_audit(
         self,
         account: Account,
@@ -227,7 +232,7 @@ class AdvisoryPublisher:
         """Report an API request and its response."""
         self.publish(
             account,
-            f"{ADVISORY_PREFIX}.API",
+            AUDIT_SUBJECT,
             event_types.ApiAudit,
             ADVISORY_TYPE + "api_audit",
             server=server,

@@ -1,7 +1,8 @@
 """The list of all kinds of companions of a stream.
 
 Owns which kinds there are, and the quick check whether a stream has one at all: most have none, and
-the modules of chains, shelves and dead letters are loaded with the first stream that does.
+the modules of mirrors, sources, chains, shelves and dead letters are loaded with the first stream
+that does.
 """
 
 from __future__ import annotations
@@ -10,12 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.errors import StoreError
 from tradewind.jetstream.companions import CompanionKind, Wanted
-from tradewind.jetstream.replication.replica_kinds import replicas_of
 
 if TYPE_CHECKING:
     from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.store.format.meta import StreamMeta
+
+
+def _replicas_of(hosted: HostedStream) -> Wanted:
+    """The companions for the mirror or the sources of a stream; few streams have any."""
+    if hosted.config.mirror is None and not hosted.config.sources:
+        return {}
+    from tradewind.jetstream.replication.replica_kinds import replicas_of
+
+    return replicas_of(hosted)
 
 
 def _shelves_of(hosted: HostedStream) -> Wanted:
@@ -71,7 +80,7 @@ def _keep_expired(hosted: HostedStream, consumer: ServerConsumer, *, is_there: b
 
 
 COMPANION_KINDS: Final = (
-    CompanionKind(replicas_of),
+    CompanionKind(_replicas_of),
     CompanionKind(_shelves_of),
     CompanionKind(_chains_of, configure=_configure_chain),
     CompanionKind(consumer_changed=_keep_expired),

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+import msgspec
 
 from tradewind.consumer.taker import Taker
 
@@ -62,6 +64,11 @@ class StreamFollower(Taker):
 
     @property
     @abstractmethod
+    def place(self) -> str:
+        """The name of the follower in the log."""
+
+    @property
+    @abstractmethod
     def patterns(self) -> tuple[bytes, ...]:
         """The subjects of the messages to take; empty for all."""
 
@@ -104,7 +111,7 @@ def _wants_nothing(_hosted: HostedStream) -> Wanted:
     return {}
 
 
-class CompanionKind(NamedTuple):
+class CompanionKind(msgspec.Struct, frozen=True):
     """The hooks of one kind of companion, which apply to all streams."""
 
     wanted: Callable[[HostedStream], Wanted] = _wants_nothing

@@ -255,7 +255,9 @@ def change_consumer(
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(consumer.name, consumer_config_to_dict(config), consumer.created_ns)
         try:
-            yield partial(hosted.stream.folder.update_consumer, meta)
+            rewrite = hosted.stream.folder.consumer_rewrite(meta)
+            yield rewrite
+            hosted.stream.rewritten(rewrite)
         except StoreError as error:
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     old_filters = (consumer.config.filter_subject, consumer.config.filter_subjects)
@@ -339,15 +341,16 @@ def _delete_files(engine: JetStreamEngine, hosted: HostedStream, name: str) -> S
     folder = hosted.stream.folder
     assert folder is not None
     try:
-        yield partial(folder.remove_consumer, name)
+        yield folder.consumer_removal(name)
     except StoreError as error:
         hosted.consumer_problems[name] = f"it could not be deleted: {error}"
         raise errors.STREAM_GENERAL(err=str(error)) from None
     hosted.consumer_problems.pop(name, None)
-    try:
-        yield partial(folder.remove_consumer_files, name)
-    except StoreError as error:
-        engine.log.error(
-            f"JetStream cannot remove consumer '{hosted.tenant.name} > {hosted.name} > {name}' from"
-            f" disk: {error}"
-        )
+
+    def cleared(error: Exception | None) -> None:
+        if error is not None:
+            engine.log.error(
+                f"JetStream cannot remove deleted consumers of '{hosted.place}' from disk: {error}"
+            )
+
+    engine.removals.add(folder.trash, folder.clear_trash, cleared)

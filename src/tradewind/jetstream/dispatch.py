@@ -39,6 +39,7 @@ from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import handler_of, load_handler
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.preview_listener import PreviewListener
+from tradewind.jetstream.prompt_answers import PromptAnswers
 from tradewind.jetstream.read_only import check_request
 from tradewind.jetstream.unknown_requests import announce_domain, listen_silently
 from tradewind.stream.get_request import plain_request
@@ -81,6 +82,7 @@ class Dispatcher:
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
         self._preview = PreviewListener(engine, self.limit_waiting)
+        self._prompt = PromptAnswers(engine)
         self._tokens: dict[str, list[int]] = {}
         self._domain_tokens: dict[str, int] = {}
         # For accounts without JetStream: they are only refused.
@@ -163,7 +165,8 @@ class Dispatcher:
         load_handler(endpoint.handler)(self._engine, message)
 
     def _api(self, message: InternalMessage) -> None:
-        self._answer(message, message.subject)
+        if not self._prompt.answer(message):
+            self._answer(message, message.subject)
 
     def _answer(self, message: InternalMessage, subject: str) -> None:
         call = parse_subject(subject)
@@ -192,7 +195,7 @@ class Dispatcher:
 
     def _serve(self, message: InternalMessage, call: EndpointCall, lane: Lane) -> Steps[None]:
         error, answer = yield from self._attempt(message, call)
-        if lane.has_joined:
+        while lane.has_joined:
             yield Wait.OTHERS_FIRST  # earlier requests are answered first
         if isinstance(answer, Durable):
             answer.when_durable(partial(self._when_durable, message, call, answer))
@@ -312,6 +315,8 @@ class Dispatcher:
             message.account.publish(message.reply, body, header=header)
 
     def _audit(self, message: InternalMessage, body: bytes) -> None:
+        if not self._engine.advisories.has_auditor(message.account):
+            return
         server = self._engine.broker.server_name
         self._engine.advisories.api_audit(
             message.account,

@@ -31,6 +31,7 @@ from tradewind.consumer.consumer import ServerConsumer
 from tradewind.errors import StoreError
 from tradewind.jetstream.advisory_publisher import AdvisoryPublisher
 from tradewind.jetstream.clock_watch import ClockWatch
+from tradewind.jetstream.companions import StreamFollower
 from tradewind.jetstream.consumer_catalog import delete_consumer, is_stored
 from tradewind.jetstream.dispatch import Dispatcher
 from tradewind.jetstream.hosted import HostedStream
@@ -41,11 +42,9 @@ from tradewind.jetstream.jetstream_account import (
     account_limits,
 )
 from tradewind.jetstream.lanes import Lane, Steps, Workers
+from tradewind.jetstream.later_removals import LaterRemovals
 from tradewind.jetstream.name_source import NameSource
 from tradewind.jetstream.replication.origin_links import NoRemotes, Remotes
-from tradewind.jetstream.replication.replica import Replica
-from tradewind.jetstream.restores import Restores
-from tradewind.jetstream.snapshots import Snapshots
 from tradewind.jetstream.stream_catalog import delete_stream
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.jetstream.turn_work import TurnWork
@@ -54,6 +53,8 @@ from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 from tradewind.stream.staging import batch_limits
 
 if TYPE_CHECKING:
+    from tradewind.jetstream.restores import Restores
+    from tradewind.jetstream.snapshots import Snapshots
     from tradewind.jetstream.template_streams import TemplateDesk
     from tradewind.jetstream.transactions.given_up_letters import DeadLetterDesk
     from tradewind.nkeys import KeyPair
@@ -105,7 +106,7 @@ class JetStreamEngine:
         self.turn = broker.router.turn
         self.syncer = syncer
         self.usage = Usage()  # of all streams
-        self.timers: Timers[Timed] = Timers()
+        self.timers = Timers()
         # The hosts of the objects that a turn lists.
         self.hosts: dict[Participant, HostedStream] = {}
         self.consumer_hosts: dict[Participant, HostedStream] = {}
@@ -137,8 +138,9 @@ class JetStreamEngine:
         # The work that streams leave while all of them are closed, see `close`; else None.
         self._unfinished: list[Callable[[], None]] | None = None
         self.api = ApiCounts()
-        self.snapshots = Snapshots(self)
-        self.restores = Restores(self)
+        self.removals = LaterRemovals(self)
+        self._snapshots: Snapshots | None = None
+        self._restores: Restores | None = None
         # Messages that consumers give up; None: none has so far.
         self.dead_letters: DeadLetterDesk | None = None
         self._dispatcher = Dispatcher(self)
@@ -161,6 +163,24 @@ class JetStreamEngine:
     def is_started(self) -> bool:
         """Whether the engine serves requests."""
         return self.broker.engine is self
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """The backups in progress."""
+        if self._snapshots is None:
+            from tradewind.jetstream.snapshots import Snapshots
+
+            self._snapshots = Snapshots(self)
+        return self._snapshots
+
+    @property
+    def restores(self) -> Restores:
+        """The restores in progress."""
+        if self._restores is None:
+            from tradewind.jetstream.restores import Restores
+
+            self._restores = Restores(self)
+        return self._restores
 
     def chain_key(self) -> KeyPair:
         """The key that signs the checkpoints of chains; StoreError if there is none."""
@@ -365,8 +385,7 @@ class JetStreamEngine:
         self._do_all(
             self._dispatcher.stop_listening,
             self._stop_templates,
-            self.snapshots.stop,
-            self.restores.stop,
+            *(each.stop for each in (self._snapshots, self._restores) if each is not None),
             *(tenant.lane.drop_waiting for tenant in self.accounts.values()),
             *(
                 tenant.transactions.stop
@@ -397,6 +416,7 @@ class JetStreamEngine:
         self._unfinished = unfinished
         self._do_all(*(partial(self._dismiss, tenant) for tenant in self.accounts.values()))
         self._unfinished = None
+        unfinished += self.removals.close()
         run_all([partial(self._finish, finish) for finish in unfinished])
 
     def _stop_templates(self) -> None:
@@ -429,7 +449,7 @@ class JetStreamEngine:
 
 def _named(owner: Timed, hosted: object) -> str:
     """The name of a timer's owner."""
-    if isinstance(owner, Replica):
+    if isinstance(owner, StreamFollower):
         return owner.place
     if not isinstance(hosted, HostedStream):
         return type(owner).__name__
@@ -440,8 +460,10 @@ def timer_label(owner: Timed) -> str:
     """The label of a timer in the turn watch."""
     if isinstance(owner, ServerConsumer):
         return "timer of a consumer"
-    if isinstance(owner, Replica):
+    if isinstance(owner, StreamFollower):
         return "timer of a mirror or source"
+    if isinstance(owner, LaterRemovals):
+        return "timer of removals"
     return "timer of a stream" if isinstance(owner, HostedStream) else "timer of a backup"
 
 

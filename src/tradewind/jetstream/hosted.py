@@ -37,6 +37,7 @@ from tradewind.stream.stream_queries import to_text
 from tradewind.subjects import is_subset, is_subset_of_any
 
 if TYPE_CHECKING:
+    from tradewind.api.consumer_types import ConsumerConfig
     from tradewind.jetstream.companions import StreamFollower
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
@@ -96,6 +97,10 @@ class HostedStream:
         self.kept_bytes: dict[Hashable, int] = dict(kept)
         self.share.kept_bytes = sum(kept.values())
         self._reported_disk_error = ""  # the disk error logged last
+        # Encoded parts of answers, see `prompt_answers`; None: to be encoded again.
+        self.info_head: tuple[StreamConfig, bytes] | None = None
+        self.consumer_heads: dict[str, tuple[ConsumerConfig, bytes]] = {}
+        self.names_page: bytes | None = None
         self.held_read_bytes = 0  # in answers to requests that wait until it is durable
 
     def _new_retention(self, config: StreamConfig) -> Retention:
@@ -128,11 +133,17 @@ class HostedStream:
         """The number of consumers that clients can see."""
         return len(self.consumers) - self.consumer_configs.hidden_count
 
+    def shown_names(self) -> list[str]:
+        """The names of the consumers that clients can see, sorted."""
+        consumers = self.consumers
+        return sorted(name for name, consumer in consumers.items() if not consumer.config.direct)
+
     # ---------------------------------------------------------------- life
 
     def attach(self) -> None:
         """Begin to take part in turns and commits."""
         self.tenant.streams[self.name] = self
+        self.tenant.names_page = None
         self.tenant.stream_configured(self.name, self.config)
         self.engine.hosts[self.stream.ingest] = self
         files = self.stream.files
@@ -170,6 +181,7 @@ class HostedStream:
         self.engine.timers.forget(self)
         self.engine.hosts.pop(self.stream.ingest, None)
         self.tenant.streams.pop(self.name, None)
+        self.tenant.names_page = None
         self.tenant.stream_configured(self.name, None)
         self.share.count(Usage())
         self.commits.tell(None)
@@ -216,8 +228,11 @@ class HostedStream:
     def catch_up(self) -> Steps[None]:
         """Remove in steps what a change of configuration has left to remove."""
         yield from self.sweep()
+        is_first = True  # usually the only one
         while self.is_attached and self.stream.upkeep.step(self.engine.turn.steady_ns()):
-            yield let_others_go_first
+            if not is_first:
+                yield let_others_go_first
+            is_first = False
 
     def sweep(self) -> Steps[None]:
         """Remove in steps what is no longer needed. After a disk error this is tried again
@@ -378,6 +393,7 @@ class HostedStream:
     def consumer_changed(self, consumer: ServerConsumer) -> None:
         """Called when a consumer may have something to send, or has other deadlines."""
         self.consumer_configs[consumer.name] = consumer.config
+        self.names_page = None
         self._share_work()
         self.companions.consumer_changed(consumer, is_there=True)
         self.demand.add(consumer)
@@ -387,6 +403,8 @@ class HostedStream:
     def remove_consumer(self, consumer: ServerConsumer, status: bytes = b"") -> None:
         """Remove a consumer from turns; `status` is sent to those who wait for it."""
         self._close_consumer(consumer, status)
+        self.names_page = None
+        self.consumer_heads.pop(consumer.name, None)
         if self.consumers.pop(consumer.name, None) is not None:
             self.tenant.consumer_count -= 1
         if status == DELETED:

@@ -37,7 +37,7 @@ def plain_config(content: StreamConfigRequest) -> StreamConfig:
     return StreamConfig(**{name: getattr(content, name) for name in StreamConfig.__struct_fields__})
 
 
-def _answered(config: _Config) -> _Config:
+def answered_config(config: _Config) -> _Config:
     """A configuration with the metadata that only answers about one asset show."""
     metadata = answered_metadata(config.metadata, ops.NATS_VERSION)
     return msgspec.structs.replace(config, metadata=metadata)
@@ -54,7 +54,7 @@ def stream_info(
     """The information about a stream. Its optional members differ between requests."""
     config = hosted.config
     if dynamic:
-        config = _answered(config)
+        config = answered_config(config)
     state = hosted.stream.state(hosted.shown_count)
     return StreamInfo(
         **hosted.companions.describe(),
@@ -78,7 +78,7 @@ def consumer_info(
     info = consumer_document(consumer)
     config = info.config
     if dynamic:
-        config = _answered(config)
+        config = answered_config(config)
     return msgspec.structs.replace(
         info,
         config=config,

@@ -79,6 +79,9 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
     problems: dict[str, str] = msgspec.field(default_factory=dict)  # stream or folder -> reason
     # The configurations of its streams, and of those that are being created.
     configs: dict[str, StreamConfig] = msgspec.field(default_factory=dict)
+    # The streams whose configurations are being replaced; false for a change that others have to
+    # see before they are checked.
+    changing: dict[str, bool] = msgspec.field(default_factory=dict)
     owners: SubjectTree[str] = msgspec.field(default_factory=SubjectTree)
     # The followers of streams by name, whether these exist or not.
     followers: dict[str, dict[StreamFollower, None]] = msgspec.field(default_factory=dict)
@@ -88,6 +91,9 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
     is_tiered: bool = False
     # How many streams all templates together may make; negative: no limit.
     template_streams_max: int = UNLIMITED
+
+    # The encoded answer with the first names of streams; None: to be encoded again.
+    names_page: bytes | None = None
 
     @property
     def name(self) -> str:

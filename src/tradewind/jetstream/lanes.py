@@ -5,9 +5,10 @@ task is a generator: its code runs in the loop, and each call that it yields run
 thread; an error there is raised by the `yield`. A task therefore reads like a plain function, and
 each task of a lane sees the account as the previous one left it. Lanes never know each other.
 
-A task may yield a `Creation` instead. If the next tasks are of the same kind, they start too, and
-everything they create is created together. Such a task must therefore declare immediately what it
-is about to create, and a task that concerns the same thing yields `OTHERS_FIRST`.
+A task may yield a `JointStep` instead, a change on disk. If the next tasks are of the same kind,
+they start too, and all their changes are made together. Such a task must therefore declare
+immediately what it is about to change, and a task that concerns the same thing yields
+`OTHERS_FIRST`. Tasks continue in their order, and may yield further steps.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.store.files.creation import TOGETHER_MAX, Creation, make_together
+from tradewind.store.files.joint_step import TOGETHER_MAX, JointStep, make_together
 
 
 class Wait(Enum):
     """Conditions that a task may wait for without any work."""
 
-    OTHERS_FIRST = "the creations under way"
+    OTHERS_FIRST = "the changes under way"
 
 
 _Result = TypeVar("_Result")
 # A call for a worker, which touches nothing that the loop may change meanwhile.
 Work = Callable[[], object]
-Steps = Generator[Work | Creation | Wait, None, _Result]
+Steps = Generator[Work | JointStep | Wait, None, _Result]
 # After this time the tasks that have not begun let the loop do something else first.
 TURN_NS_MAX: Final = 10_000_000
 # A configuration with more subjects, sources or other parts than this is checked by a worker.
@@ -48,11 +51,11 @@ class Workers(Protocol):
         """Run `work` in another thread, then call `done` with its error in the loop."""
 
 
-class Task(NamedTuple):
+class Task(msgspec.Struct, frozen=True):
     """A task of a lane; `label` and `detail` name it for the watch over slow turns."""
 
     steps: Steps[None]
-    # Tasks of the same kind, which is not empty, may create together.
+    # Tasks of the same kind, which is not empty, may change files together.
     kind: str
     label: str
     detail: str
@@ -90,8 +93,8 @@ class Lane:
         self._watch = watch
         self._waiting: deque[Task] = deque()
         self._current: Task | None = None
-        # Tasks that create, or wait for those: they continue, in this order, when all is made.
-        self._joined: list[tuple[Task, Creation | Wait]] = []
+        # Tasks with a change, or that wait for those: they continue in this order when all is made.
+        self._joined: list[tuple[Task, JointStep | Wait]] = []
         self._resuming: deque[tuple[Task, Exception | None]] = deque()
         self._making: Iterator[list[Callable[[], None]]] = iter(())
         self._unfinished = 0
@@ -109,7 +112,7 @@ class Lane:
 
     @property
     def has_joined(self) -> bool:
-        """Whether tasks before the current one have begun and wait for what they create."""
+        """Whether tasks before the current one have begun and wait for their changes."""
         return bool(self._joined)
 
     def add(
@@ -152,7 +155,7 @@ class Lane:
                 self._report_fault(fault)
                 step = None
             now_ns = self._watch.lap(task.label, task.detail)
-            if isinstance(step, Creation | Wait):
+            if isinstance(step, JointStep | Wait):
                 self._joined.append((task, step))
             elif step is not None:
                 try:
@@ -173,24 +176,22 @@ class Lane:
                     continue
                 return
 
-    def _can_join(self, kind: str, last: Work | Creation | Wait | None) -> bool:
-        """Whether the next task may create together with those that have begun."""
-        return (
-            not isinstance(last, Wait)
-            and not self._resuming
-            and len(self._joined) < TOGETHER_MAX
-            and bool(self._waiting)
-            and self._waiting[0].kind == kind != ""
-        )
+    def _can_join(self, kind: str, last: Work | JointStep | Wait | None) -> bool:
+        """Whether the next task may change files together with those that have begun."""
+        if isinstance(last, Wait) or len(self._joined) >= TOGETHER_MAX:
+            return False
+        if self._resuming:
+            return True  # they were together before
+        return bool(self._waiting) and self._waiting[0].kind == kind != ""
 
-    # ---------------------------------------------------------------- creations
+    # ---------------------------------------------------------------- changes made together
 
     def _make(self) -> None:
-        self._making = make_together([one for _, one in self._joined if isinstance(one, Creation)])
+        self._making = make_together([one for _, one in self._joined if isinstance(one, JointStep)])
         self._make_more()
 
     def _make_more(self) -> None:
-        """Run the next step of the joint creation; after the last one its tasks continue."""
+        """Run the next step of the changes; after the last one their tasks continue."""
         try:
             calls = next(self._making, None)
         except Exception as problem:
@@ -208,7 +209,7 @@ class Lane:
         fault, self._fault = self._fault, None
         resuming: list[tuple[Task, Exception | None]] = []
         for task, step in self._joined:
-            error = (fault or step.error) if isinstance(step, Creation) else None
+            error = (fault or step.error) if isinstance(step, JointStep) else None
             resuming.append((task, error))
         self._resuming.extendleft(reversed(resuming))
         self._joined.clear()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api import own_errors
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import DiskError
+from tradewind.store.files.joint_step import DiskCheck
 
 if TYPE_CHECKING:
     from tradewind.api.endpoint_row import ApiEndpoint
@@ -78,4 +79,4 @@ def is_read_only_error(error: StoreError) -> bool:
 def check_disk(engine: JetStreamEngine) -> Steps[None]:
     """StoreError if the disk takes no changes; a worker checks, since a disk may not respond."""
     if engine.root is not None:
-        yield engine.root.check_writable
+        yield DiskCheck(engine.root.check_writable)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.chain_rules import chain_rule_of, check_chain_update
@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
+
+
+# The fields of a configuration that no check of another stream, or of the account, reads.
+OWN_FIELDS: Final = frozenset(
+    {"description", "metadata", "max_msgs", "max_msgs_per_subject", "max_age", "duplicate_window"}
+)
 
 
 def stream_context(engine: JetStreamEngine, tenant: JetStreamAccount, name: str) -> StreamContext:
@@ -186,6 +192,8 @@ def update_stream(
     pedantic: bool,
 ) -> Steps[HostedStream]:
     """Update a stream; ApiError if the change does not fit its consumers."""
+    while name in tenant.changing or not all(tenant.changing.values()):
+        yield Wait.OTHERS_FIRST
     configs = tenant.configs
     is_large = is_large_config(wanted, tenant.owners)
     # A configuration that is wrong by itself is refused before the stream is looked up.
@@ -202,6 +210,8 @@ def update_stream(
         raise errors.STREAM_MISMATCH()
     hosted = tenant.stream(name)
     old = hosted.config
+    while tenant.changing and not _concerns_nobody_else(old, checked):
+        yield Wait.OTHERS_FIRST
     check = partial(
         check_stream_update,
         old,
@@ -227,7 +237,13 @@ def update_stream(
     meta = hosted.stream.meta_with(config)
     try:
         if (folder := hosted.stream.folder) is not None:
-            yield partial(folder.update, meta)
+            rewrite = folder.rewrite(meta)
+            tenant.changing[name] = _concerns_nobody_else(old, config)
+            try:
+                yield rewrite
+            finally:
+                del tenant.changing[name]
+            hosted.stream.rewritten(rewrite)
         for _ in hosted.stream.before_change(config):
             yield let_others_go_first
         hosted.apply(meta, config)
@@ -236,6 +252,14 @@ def update_stream(
         raise errors.STREAM_UPDATE(err=str(error)) from None
     engine.advisories.stream_action(tenant.account, config.name, "modify")
     return hosted
+
+
+def _concerns_nobody_else(old: StreamConfig, new: StreamConfig) -> bool:
+    """Whether an update changes nothing that the checks of other streams read."""
+    return all(
+        field in OWN_FIELDS or getattr(old, field) == getattr(new, field)
+        for field in StreamConfig.__struct_fields__
+    )
 
 
 def _check_chain(hosted: HostedStream, config: StreamConfig) -> None:
@@ -267,14 +291,14 @@ def delete_stream(engine: JetStreamEngine, hosted: HostedStream) -> Steps[None]:
     hosted.retire()
     if (folder := hosted.stream.folder) is not None:
         try:
-            yield folder.retire
+            yield folder.retirement()
         except StoreError as error:
             if not folder.is_retired:
                 hosted.tenant.problems[hosted.name] = f"it could not be deleted: {error}"
             raise errors.STREAM_DELETE(err=str(error)) from None
         if hosted.tenant.transactions is not None:
             yield from hosted.tenant.transactions.void(hosted)
-        engine.workers.submit(folder.remove_retired, hosted.removed)
+        engine.removals.add(folder, folder.remove_retired, hosted.removed)
     for _ in hosted.stream.store.free_steps():
         yield let_others_go_first
     engine.advisories.stream_action(hosted.tenant.account, hosted.name, "delete")
@@ -287,7 +311,7 @@ def delete_offline_stream(
     assert engine.root is not None
     folder = engine.root.stream(tenant.name, name)
     try:
-        yield folder.retire
+        yield folder.retirement()
     except StoreError as error:
         raise errors.STREAM_DELETE(err=str(error)) from None
     del tenant.problems[name]
@@ -296,5 +320,5 @@ def delete_offline_stream(
         if error is not None:
             engine.log.error(f"JetStream cannot remove '{tenant.name} > {name}' from disk: {error}")
 
-    engine.workers.submit(folder.remove_retired, removed)
+    engine.removals.add(folder, folder.remove_retired, removed)
     engine.advisories.stream_action(tenant.account, name, "delete")

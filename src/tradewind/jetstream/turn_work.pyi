@@ -5,7 +5,7 @@ from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
 from tradewind.consumer.consumer import ServerConsumer
 from tradewind.jetstream.hosted import HostedStream
-from tradewind.jetstream.timers import Timed, Timers
+from tradewind.jetstream.timers import Timers
 from tradewind.store.commits.syncer import Syncer
 
 class TurnWorkOwner(Protocol):
@@ -14,7 +14,7 @@ class TurnWorkOwner(Protocol):
     broker: Broker
     router: Router
     syncer: Syncer
-    timers: Timers[Timed]
+    timers: Timers
     hosts: dict[Participant, HostedStream]
     consumer_hosts: dict[Participant, HostedStream]
     retired: list[tuple[HostedStream, ServerConsumer]]

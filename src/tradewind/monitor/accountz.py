@@ -15,7 +15,7 @@ from tradewind.monitor.monitor_documents import (
     AccountStatz,
     AccountTraffic,
     Accountz,
-    MappedTo,
+    MappingTarget,
     Traffic,
 )
 from tradewind.monitor.page_options import AccountStatzOptions, AccountzOptions
@@ -70,12 +70,12 @@ def account_detail(broker: BrokerView, name: str) -> AccountDetail:
     )
 
 
-def _mappings(account: AccountView) -> dict[str, list[MappedTo]]:
+def _mappings(account: AccountView) -> dict[str, list[MappingTarget]]:
     if account.mappings is None:
         return {}
     return {
         source: [
-            MappedTo(subject=one.subject, weight=one.weight, cluster=present(one.cluster))
+            MappingTarget(subject=one.subject, weight=one.weight, cluster=present(one.cluster))
             for one in destinations
         ]
         for source, destinations in account.mappings.shown().items()

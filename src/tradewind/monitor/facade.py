@@ -32,11 +32,12 @@ from tradewind.monitor.page_options import (
     HealthzOptions,
     JszOptions,
     LeafzOptions,
+    MetricsOptions,
     SubszOptions,
 )
 from tradewind.monitor.process_usage import ProcessUsage, UsageMeter
 from tradewind.monitor.stepping import Stepped
-from tradewind.monitor.varz import Listening, build_varz
+from tradewind.monitor.varz import ListenAddresses, build_varz
 
 if TYPE_CHECKING:
     from tradewind.monitor.prometheus import Family
@@ -54,6 +55,9 @@ class JetStreamPages(Protocol):
     def statsz(self) -> Any:
         """The `jetstream` object of STATSZ."""
 
+    def stream_metrics(self, options: MetricsOptions) -> Stepped[list[bytes]]:
+        """The text of the metrics of streams and consumers."""
+
     def jsz(self, options: JszOptions) -> Stepped[Any]:
         """The document of /jsz; raises PageError if it cannot be built as requested."""
 
@@ -69,7 +73,7 @@ class MonitorView:
 
     def __init__(self, broker: BrokerView, meter: UsageMeter | None = None) -> None:
         self.broker = broker
-        self.listening = Listening()
+        self.listening = ListenAddresses()
         self.health = HealthRegistry()
         self.jetstream: JetStreamPages | None = None
         self.request_counts: Counter[str] = Counter()
@@ -145,12 +149,17 @@ class MonitorView:
         """The HTTP status and the document of /healthz."""
         return self.health.report(options)
 
-    def metrics(self) -> bytes:
-        """The text of /metrics, for Prometheus."""
+    def metrics(self, options: MetricsOptions | None = None) -> Stepped[list[bytes]]:
+        """The text of /metrics for Prometheus in pieces, in steps."""
         from tradewind.monitor.prometheus import render, server_families
 
+        options = options or MetricsOptions()
         healthy = self.health.report(HealthzOptions())[0] == 200
         families = list(server_families(self.broker, self.usage(), healthy=healthy))
         for source in self._metric_sources:
             families.extend(source())
-        return render(families)
+        pieces = [render(families)]
+        if self.jetstream is not None and options.streams:
+            yield
+            pieces += yield from self.jetstream.stream_metrics(options)
+        return pieces

@@ -6,7 +6,7 @@ Owns the documents, in the field order of nats-server. It reads the engine and n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -18,12 +18,15 @@ from tradewind.jetstream.jetstream_account import NO_LIMITS, JetStreamAccount
 from tradewind.monitor.accountz import account_title
 from tradewind.monitor.formats import timestamp
 from tradewind.monitor.health import HealthProblem
-from tradewind.monitor.page_options import HealthzOptions, JszOptions, paged
+from tradewind.monitor.page_options import HealthzOptions, JszOptions, MetricsOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
 from tradewind.monitor.stepping import Stepped
 from tradewind.status_codes import NOT_FOUND, OK
 from tradewind.store.commits.syncer import HISTOGRAM_NS, INTERVAL_NS
+
+if TYPE_CHECKING:
+    from tradewind.monitor.stream_metrics import StreamMetrics
 
 # The number of streams of one account on a page.
 STREAMS_SHOWN_MAX: Final = 10_000
@@ -46,6 +49,7 @@ class JetStreamMonitor:
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
+        self._stream_metrics: StreamMetrics | None = None
 
     # ---------------------------------------------------------------- documents
 
@@ -312,6 +316,14 @@ class JetStreamMonitor:
         return None
 
     # ---------------------------------------------------------------- metrics
+
+    def stream_metrics(self, options: MetricsOptions) -> Stepped[list[bytes]]:
+        """The text of the metrics of streams and consumers, in pieces and in steps."""
+        if self._stream_metrics is None:
+            from tradewind.monitor.stream_metrics import StreamMetrics  # with the first scrape
+
+            self._stream_metrics = StreamMetrics(self._engine)
+        return (yield from self._stream_metrics.build(options.limit))
 
     def families(self) -> Iterator[Family]:
         """The metric families for /metrics: totals of the server, and figures about its syncs."""

@@ -18,7 +18,7 @@ from tradewind.monitor.parameters import boolean
 if TYPE_CHECKING:
     from tradewind.monitor.page_options import LeafzOptions
     from tradewind.monitor.stepping import Stepped
-    from tradewind.monitor.varz import Listening
+    from tradewind.monitor.varz import ListenAddresses
     from tradewind.monitor.views import BrokerView, LeafView
     from tradewind.options import LeafRemoteOptions, ServerOptions
 
@@ -74,7 +74,7 @@ def _leaf(session: LeafView, listed: list[str]) -> Leaf:
     )
 
 
-def leaf_settings(options: ServerOptions, listening: Listening) -> dict[str, Any]:
+def leaf_settings(options: ServerOptions, listening: ListenAddresses) -> dict[str, Any]:
     """The object `leaf` of /varz; empty without leaf nodes."""
     leafnodes = options.leafnodes
     if leafnodes is None:

@@ -252,7 +252,7 @@ class Subsz(MonitorDocument):
     subscriptions_list: list[SubscriptionDetail] | UnsetType
 
 
-class MappedTo(MonitorDocument):
+class MappingTarget(MonitorDocument):
     """One destination of a mapping; the weights of a source are added up."""
 
     subject: str
@@ -304,7 +304,7 @@ class AccountDetail(MonitorDocument):
     leafnode_connections: int
     client_connections: int
     subscriptions: int
-    mappings: dict[str, list[MappedTo]] | UnsetType
+    mappings: dict[str, list[MappingTarget]] | UnsetType
     exports: list[SharedExport] | UnsetType
     imports: list[SharedImport] | UnsetType
     jwt: str | UnsetType

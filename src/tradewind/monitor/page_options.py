@@ -7,7 +7,7 @@ of the JSON form. Unknown fields and parameters are ignored, as in nats-server.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -122,6 +122,18 @@ class JszOptions(Options):
     raft: bool = False
 
 
+# So many streams, and so many consumers, have series of their own on /metrics.
+ASSETS_LABELLED_DEFAULT: Final = 1_000
+ASSETS_LABELLED_MAX: Final = 10_000
+
+
+class MetricsOptions(Options):
+    """The options of /metrics: whether it has series per stream and consumer, and for how many."""
+
+    streams: bool = True
+    limit: int = ASSETS_LABELLED_DEFAULT
+
+
 _O = TypeVar("_O", ConnzOptions, SubszOptions, JszOptions)
 
 
@@ -195,3 +207,11 @@ def jsz_from_query(query: Mapping[str, str]) -> JszOptions:
         limit=integer(query, "limit"),
         raft=boolean(query, "raft"),
     )
+
+
+def metrics_from_query(query: Mapping[str, str]) -> MetricsOptions:
+    """The options in the query of /metrics."""
+    options = MetricsOptions(streams="streams" not in query or boolean(query, "streams"))
+    if "limit" in query:
+        options.limit = min(max(integer(query, "limit"), 0), ASSETS_LABELLED_MAX)
+    return options

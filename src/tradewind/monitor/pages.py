@@ -33,6 +33,7 @@ from tradewind.monitor.page_options import (
     connz_from_query,
     health_from_query,
     jsz_from_query,
+    metrics_from_query,
     subsz_from_query,
 )
 from tradewind.monitor.parameters import PageError, boolean
@@ -67,15 +68,17 @@ def _json(view: MonitorView, document: Any) -> Stepped[Response]:
     pieces = yield from json_steps((yield from result_of(document)), indented=True)
     if len(pieces) == 1:
         return Response(pieces[0], headers=_CORS, media_type="application/json")
-    return _LongPage(view, pieces)
+    return _LongPage(view, pieces, _CORS, "application/json")
 
 
 class _LongPage(Response):
     """A document that is sent in parts, each in its own turn."""
 
-    def __init__(self, view: MonitorView, pieces: list[bytes]) -> None:
-        headers = {**_CORS, "Content-Length": str(sum(map(len, pieces)))}
-        super().__init__(None, headers=headers, media_type="application/json")
+    def __init__(
+        self, view: MonitorView, pieces: list[bytes], headers: Mapping[str, str], media_type: str
+    ) -> None:
+        length = {"Content-Length": str(sum(map(len, pieces)))}
+        super().__init__(None, headers={**headers, **length}, media_type=media_type)
         self._view = view
         self._pieces = pieces
 
@@ -163,8 +166,11 @@ def _ipqueuesz(view: MonitorView, query: Query) -> Stepped[Response]:
     return _json(view, {})
 
 
-def _metrics(view: MonitorView, _query: Query) -> Response:
-    return Response(view.metrics(), media_type=prometheus.CONTENT_TYPE)
+def _metrics(view: MonitorView, query: Query) -> Stepped[Response]:
+    pieces = yield from view.metrics(metrics_from_query(query))
+    if len(pieces) == 1:
+        return Response(pieces[0], media_type=prometheus.CONTENT_TYPE)
+    return _LongPage(view, pieces, {}, prometheus.CONTENT_TYPE)
 
 
 # Each is counted in /varz under the first of its paths; the official server does not count the last

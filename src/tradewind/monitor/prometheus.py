@@ -1,7 +1,8 @@
 """Metrics for Prometheus, in its text format 0.0.4.
 
 Owns the names and the format. The number of series is bounded: accounts are labelled one by one up
-to a limit and added up beyond it, and nothing is labelled by connection, subject or user.
+to a limit and added up beyond it, and nothing is labelled by connection, subject or user. The
+series of streams and consumers are in `stream_metrics.py`.
 """
 
 from __future__ import annotations
@@ -46,22 +47,27 @@ def _escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _escape_label(text: str) -> str:
+def escape_label(text: str) -> str:
+    """The value of a label as it stands between quotes."""
     return _escape_help(text).replace('"', '\\"')
 
 
 def _line(name: str, sample: Sample) -> str:
-    labels = ",".join(f'{key}="{_escape_label(value)}"' for key, value in sample.labels.items())
+    labels = ",".join(f'{key}="{escape_label(value)}"' for key, value in sample.labels.items())
     value = int(sample.value) if sample.value == int(sample.value) else sample.value
     return f"{name}{{{labels}}} {value}" if labels else f"{name} {value}"
+
+
+def heading(name: str, kind: Kind, help_text: str) -> list[str]:
+    """The lines before the samples of a family."""
+    return [f"# HELP {name} {_escape_help(help_text)}", f"# TYPE {name} {kind}"]
 
 
 def render(families: Iterable[Family]) -> bytes:
     """The text of all families."""
     lines: list[str] = []
     for family in families:
-        lines.append(f"# HELP {family.name} {_escape_help(family.help)}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
+        lines.extend(heading(family.name, family.kind, family.help))
         lines.extend(_line(family.name, sample) for sample in family.samples)
     return ("\n".join(lines) + "\n").encode("utf-8", "replace")
 

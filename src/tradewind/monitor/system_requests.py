@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -125,7 +125,7 @@ class CountRequest(msgspec.Struct):
     subject: str = ""
 
 
-class SystemEndpoint(NamedTuple):
+class SystemEndpoint(msgspec.Struct, frozen=True):
     """One kind of request: the type of its body, and the function that builds the data of the
     response, or the steps to build it.
 

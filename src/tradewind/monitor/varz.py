@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from tradewind._version import __version__
 from tradewind.durations import MILLISECOND_NS, SECOND_NS
@@ -40,8 +41,7 @@ _AUTH_TIMEOUT_NS = 2 * SECOND_NS
 _TLS_TIMEOUT_NS = 2 * SECOND_NS
 
 
-@dataclass(slots=True)
-class Listening:
+class ListenAddresses(msgspec.Struct):
     """The addresses that clients really connect to: configured ports may be -1. Filled in by the
     code that opens the listeners.
     """
@@ -83,7 +83,7 @@ def _certificate_end(tls: TlsOptions | None) -> str:
     return certificate_details.expiry_of_file(tls.cert_file)
 
 
-def _websocket_settings(options: ServerOptions, listening: Listening) -> WebsocketSettings:
+def _websocket_settings(options: ServerOptions, listening: ListenAddresses) -> WebsocketSettings:
     websocket = options.websocket
     if websocket is None:
         return WebsocketSettings()
@@ -102,7 +102,7 @@ def _websocket_settings(options: ServerOptions, listening: Listening) -> Websock
     )
 
 
-def _leaf_settings(options: ServerOptions, listening: Listening) -> dict[str, Any]:
+def _leaf_settings(options: ServerOptions, listening: ListenAddresses) -> dict[str, Any]:
     if options.leafnodes is None:
         return {}
     from tradewind.monitor.leafz import leaf_settings
@@ -195,7 +195,7 @@ def _turns(watch: TurnWatchView) -> TurnExcess:
 
 def build_varz(
     broker: BrokerView,
-    listening: Listening,
+    listening: ListenAddresses,
     usage: ProcessUsage,
     request_counts: Mapping[str, int],
     jetstream: Any,

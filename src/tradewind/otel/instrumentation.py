@@ -36,7 +36,7 @@ _SPAN_BYTES: Final = 8
 
 
 @runtime_checkable
-class _Several(Protocol):
+class _MultiValueHeaders(Protocol):
     """Headers that may have several values of one name."""
 
     def get_all(self, name: str) -> list[str]: ...
@@ -175,7 +175,7 @@ def _joined(
     made: dict[str, str | list[str]] = {}
     given: Mapping[str, str | list[str]] | Headers = headers or {}
     for name in given:
-        made[name] = given.get_all(name) if isinstance(given, _Several) else given[name]
+        made[name] = given.get_all(name) if isinstance(given, _MultiValueHeaders) else given[name]
     if span is not None and not any(name.lower() == TRACEPARENT for name in made):
         made[TRACEPARENT] = span.context.traceparent
     return made

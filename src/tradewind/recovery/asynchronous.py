@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from tradewind.client.blocking import Blocking, BorrowedLoop
+from tradewind.client.blocking import BlockingTwin, BorrowedLoop
 from tradewind.recovery.change import ACK_SECONDS, WAIT_SECONDS, Say
 from tradewind.recovery.contents import Comparison, Progress
 from tradewind.recovery.protection_status import StreamStatus
@@ -46,7 +46,7 @@ class AsyncDisasterRecovery:
         borrowed = BorrowedLoop(self._loop)
 
         def blocking(connection: Connection | None) -> Any:
-            return None if connection is None else Blocking(connection, borrowed)
+            return None if connection is None else BlockingTwin(connection, borrowed)
 
         self._recovery = DisasterRecovery(
             cast(Any, blocking(origin)),

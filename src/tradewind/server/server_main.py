@@ -19,10 +19,16 @@ def main() -> int:
     """Run the program; returns its exit code."""
     # A start creates objects and drops few; `garbage` continues from there.
     gc.disable()
+    from tradewind.quick_imports import import_quickly
+
+    import_quickly()
     from tradewind.server.lifecycle.process_signals import ProcessSignals
 
     signals = ProcessSignals()
     signals.catch()
+    from tradewind.late_modules import import_decoder
+
+    import_decoder()
     from tradewind.server.lifecycle.command import run_command
 
     return run_command(sys.argv[1:], signals)

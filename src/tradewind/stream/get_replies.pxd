@@ -8,6 +8,9 @@ from tradewind.store.format.records cimport Record
 from tradewind.stream.publish_replies cimport ReplyQueue
 from tradewind.containers.buffer cimport Buffer
 
+cdef void write_second(char* at, int64_t second) noexcept nogil
+
+
 cdef class GetReplies:
     cdef Router router
     cdef Account account

@@ -13,7 +13,6 @@ from tradewind.broker.authority import Authority
 from tradewind.store.contract import NotFoundError
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import header_fields, stream_queries
-from tradewind.stream.timings import Timing, ZoneError, parse_timing
 from tradewind.subjects import is_subset_of_any, is_valid_subject
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
     from tradewind.broker.session import Session
     from tradewind.store.table.message_store import MessageStore
+    from tradewind.stream.timings import Timing
 
 PURGE = b"purge"
 ROLLUP_SUBJECT = b"sub"
@@ -64,6 +64,8 @@ def _timing_of(fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int)
     zone = fields.get(header_fields.SCHEDULE_TIME_ZONE)
     if not pattern and zone is None:
         return None
+    from tradewind.stream.timings import ZoneError, parse_timing
+
     try:
         # Without a pattern only the zone is looked at.
         timing = parse_timing(pattern or b"@daily", zone, now_ns)

@@ -7,8 +7,9 @@ messages, and a start that repeats one. It never checks anything, and never answ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from tradewind.api.times import format_time
@@ -39,7 +40,7 @@ class StoringOwner(Protocol):
         """Removes replaced messages, and the rest of a unit that failed."""
 
 
-class StoredPublish(NamedTuple):
+class StoredPublish(msgspec.Struct, frozen=True):
     """A message as it was stored, and the sequence before it on its subject; 0: none."""
 
     message: Publish

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import RePublish, StreamState, SubjectTransform
     from tradewind.store.files.creation import Creation
+    from tradewind.store.files.meta_files import MetaRewrite
     from tradewind.store.folder.stream_folder import StreamFolder
 
 IDS_LATE_NS = 1_000_000_000
@@ -423,6 +424,13 @@ class Stream:
         if creation.is_lazy:
             assert self.folder is not None
             self.folder.unsettled.add(creation)
+            self.turn.mark_dirty(self.ingest)
+
+    def rewritten(self, rewrite: MetaRewrite) -> None:
+        """The same for a configuration that was replaced."""
+        if rewrite.is_lazy:
+            assert self.folder is not None
+            self.folder.unsettled.add_rewrite(rewrite)
             self.turn.mark_dirty(self.ingest)
 
     def failed(self, error: StoreError) -> None:

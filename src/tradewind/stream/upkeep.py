@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from tradewind.chain.chain_entries import EXPIRED
 from tradewind.durations import later
@@ -70,8 +71,7 @@ class ExpiryKeeper(Protocol):
         """Whether it retains an expired message, which it then removes by itself."""
 
 
-@dataclass(slots=True)
-class RollUp:
+class RollUp(msgspec.Struct):
     """Message `seq` replaces all earlier ones, of one subject or (empty) of the stream."""
 
     subject: bytes

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sweeps import sweep
 
 from js_cases import ConfigCase, config_cases
 from tradewind.api import consumer_rules, errors, stream_rules
@@ -114,7 +115,7 @@ class Engine:
         return checked
 
 
-@pytest.mark.parametrize("case", config_cases(), ids=str)
+@sweep("case", config_cases(), ids=str)
 def test_a_configuration_is_taken_or_refused_as_by_the_official_server(case: ConfigCase) -> None:
     engine = Engine()
     for subject, body in case.setup:
@@ -129,9 +130,7 @@ def test_a_configuration_is_taken_or_refused_as_by_the_official_server(case: Con
     assert json.loads(encode(shown)) == case.config
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in config_cases() if case.config and not case.setup], ids=str
-)
+@sweep("case", [case for case in config_cases() if case.config and not case.setup], ids=str)
 def test_a_checked_configuration_stays_as_it_is(case: ConfigCase) -> None:
     engine = Engine()
     config = engine.run(case.subject, case.body)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import sweep
 
 from js_cases import BodyCase, body_cases
 from tradewind.api import go_json, requests
@@ -47,7 +48,7 @@ OF_VALUES = {
 }
 
 
-@pytest.mark.parametrize("case", body_cases(), ids=str)
+@sweep("case", body_cases(), ids=str)
 def test_a_body_is_taken_or_refused_as_by_the_official_server(case: BodyCase) -> None:
     call = parse_subject(PREFIX + case.subject)
     assert call is not None

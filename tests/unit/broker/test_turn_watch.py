@@ -7,6 +7,7 @@ import pytest
 from tradewind.broker.turn_watch import BUDGET_NS, QUIET_NS, TurnWatch
 from tradewind.errors import ConfigError
 from tradewind.monitor.facade import MonitorView
+from tradewind.monitor.stepping import at_once
 from tradewind.server.links.turn_budget import EXIT_STRICT, set_turn_budget
 from tradewind.testing import FakeClock, InProcessServer, MemoryLog
 from tradewind.testing.fake_disk import SimulatedDisk
@@ -171,10 +172,11 @@ def test_a_service_above_the_budget_is_named_with_its_subject() -> None:
 
 
 def test_a_request_is_named_by_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tradewind.api.endpoints import ENDPOINT_BY_NAME
     from tradewind.jetstream import handlers
 
     server = InProcessServer(disk=SimulatedDisk())
-    handler = handlers.HANDLERS["stream_info"]
+    handler = handlers.handler_of(ENDPOINT_BY_NAME["stream_info"])
 
     def slow(request: object) -> object:
         server.clock.work_ns(70 * MS)
@@ -199,7 +201,7 @@ def test_varz_and_metrics_show_the_turns_above_the_budget() -> None:
     assert {name: (kind.count, kind.longest_ms) for name, kind in turns.kinds.items()} == {
         "service": (3, 80)
     }
-    metrics = view.metrics().decode()
+    metrics = b"".join(at_once(view.metrics())).decode()
     assert 'tradewind_turns_over_budget_total{kind="service"} 3\n' in metrics
     assert 'tradewind_turn_over_budget_longest_seconds{kind="service"} 0.08\n' in metrics
     assert "tradewind_turn_longest_seconds 0.08\n" in metrics

@@ -16,8 +16,8 @@ from tradewind.chain.chain_entries import MESSAGE, ChainError
 from tradewind.chain.merkle import Frontier
 from tradewind.chain.report import ChainReport
 from tradewind.chain.segments import SegmentFound, SegmentJoin, verify_segment
+from tradewind.chain.signed_heads import signed_heads_in
 from tradewind.chain.verifier import ChainedMessage
-from tradewind.chain.witnesses import witnesses_in
 
 
 def parts_of(
@@ -44,8 +44,8 @@ def parts_of(
 
 
 def check(chain: ReferenceChain, messages: dict[int, Stored], size: int = 4) -> ChainReport:
-    witnesses = witnesses_in(iter(enumerate(chain.lines)), "checkpoints")
-    join = SegmentJoin(chain.stream, chain.created, chain.algorithm, chain.before, witnesses)
+    signed_heads = signed_heads_in(iter(enumerate(chain.lines)), "checkpoints")
+    join = SegmentJoin(chain.stream, chain.created, chain.algorithm, chain.before, signed_heads)
     for part in parts_of(chain, messages, size):
         join.add(part)
     return join.finish()

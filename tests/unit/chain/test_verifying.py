@@ -19,8 +19,8 @@ from tradewind.chain.chain_folder import ChainFolder
 from tradewind.chain.offline import verify_folder
 from tradewind.chain.passes import ChainPass
 from tradewind.chain.report import ChainReport
+from tradewind.chain.signed_heads import SignedHead, signed_heads_in
 from tradewind.chain.verifier import ChainedMessage, ChainVerifier
-from tradewind.chain.witnesses import SignedHead, witnesses_in
 
 FEW = settings(max_examples=30)
 
@@ -43,12 +43,12 @@ def check(
     found = chain.live if messages is None else messages
     left = [chained(found[sequence]) for sequence in sorted(found)]
     records = list(chain.records)
-    options = {"before": chain.before, "has_all_witnesses": True, **options}
+    options = {"before": chain.before, "has_all_heads": True, **options}
     verifier = ChainVerifier(
         chain.stream,
         chain.created,
         chain.algorithm,
-        witnesses=witnesses_in(iter(enumerate(chain.lines)), "checkpoints"),
+        signed_heads=signed_heads_in(iter(enumerate(chain.lines)), "checkpoints"),
         **options,  # type: ignore[arg-type]
     )
     joined = ChainPass(verifier, covers_all=True)
@@ -531,10 +531,10 @@ def test_damaged_files_are_named(
 def test_a_kept_checkpoint_is_read_from_its_file(tmp_path: Path) -> None:
     chain = chain_of(8)
     (tmp_path / "kept").write_bytes(chain.lines[0] + b"\n")
-    witness = offline.read_witness(tmp_path / "kept")
-    assert check(chain, kept=[witness]).checkpoints == 3
+    head = offline.read_signed_head(tmp_path / "kept")
+    assert check(chain, kept=[head]).checkpoints == 3
     with pytest.raises(Exception, match="No such file"):
-        offline.read_witness(tmp_path / "none")
+        offline.read_signed_head(tmp_path / "none")
 
 
 def test_the_report_becomes_json() -> None:

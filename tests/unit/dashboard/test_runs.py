@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tradewind.dashboard.data import runs as runs_module
-from tradewind.dashboard.data.runs import Child, Launching, Runs
+from tradewind.dashboard.data.runs import Child, LaunchCommand, Runs
 from tradewind.pipelines.errors import PipelineError
 
 PROGRAM = """
@@ -32,10 +32,10 @@ while True:
 
 
 @pytest.fixture
-def launching(tmp_path: Path) -> Launching:
+def launching(tmp_path: Path) -> LaunchCommand:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    return Launching((sys.executable, str(script)), {"NATS_PASSWORD": "hidden"})
+    return LaunchCommand((sys.executable, str(script)), {"NATS_PASSWORD": "hidden"})
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -57,7 +57,9 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-async def test_a_run_is_asked_to_stop_alone_and_its_output_is_bounded(launching: Launching) -> None:
+async def test_a_run_is_asked_to_stop_alone_and_its_output_is_bounded(
+    launching: LaunchCommand,
+) -> None:
     runs, path = Runs(launching), Path("a.yaml")
     child = runs.start(path)
     below = await ready(child)
@@ -79,7 +81,7 @@ async def test_a_run_is_asked_to_stop_alone_and_its_output_is_bounded(launching:
 
 
 async def test_the_whole_group_ends_with_the_dashboard(
-    launching: Launching, monkeypatch: pytest.MonkeyPatch
+    launching: LaunchCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs_module, "STOP_SECONDS", 0.2)
     runs = Runs(launching)
@@ -91,7 +93,7 @@ async def test_the_whole_group_ends_with_the_dashboard(
     assert child.code == -9
 
 
-async def test_a_run_that_does_not_stop_can_be_ended_at_once(launching: Launching) -> None:
+async def test_a_run_that_does_not_stop_can_be_ended_at_once(launching: LaunchCommand) -> None:
     runs, path = Runs(launching), Path("stubborn.yaml")
     child = runs.start(path)
     below = await ready(child)
@@ -104,7 +106,7 @@ async def test_a_run_that_does_not_stop_can_be_ended_at_once(launching: Launchin
     await runs.close()
 
 
-async def test_a_check_says_what_is_wrong(launching: Launching) -> None:
+async def test_a_check_says_what_is_wrong(launching: LaunchCommand) -> None:
     runs, path = Runs(launching), Path("a.yaml")
     child = await runs.check(path)
     assert await child.wait(30)
@@ -117,7 +119,7 @@ async def test_a_check_says_what_is_wrong(launching: Launching) -> None:
 
 async def test_a_check_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_module, "CHECK_SECONDS_MAX", 0.05)
-    runs = Runs(Launching(("sh", "-c", "sleep 600")))
+    runs = Runs(LaunchCommand(("sh", "-c", "sleep 600")))
     child = await runs.check(Path("a.yaml"))
     assert await child.wait(30)
     assert "more than" in child.reason
@@ -125,7 +127,7 @@ async def test_a_check_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPa
 
 
 async def test_only_so_many_programs_run_at_once(
-    launching: Launching, monkeypatch: pytest.MonkeyPatch
+    launching: LaunchCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs_module, "CHILDREN_MAX", 1)
     runs = Runs(launching)
@@ -139,7 +141,7 @@ async def test_only_so_many_programs_run_at_once(
 
 
 async def test_a_program_that_is_not_there_is_an_error_in_words() -> None:
-    runs = Runs(Launching(("/no/such/program",)))
+    runs = Runs(LaunchCommand(("/no/such/program",)))
     with pytest.raises(PipelineError, match="could not be started: No such file"):
         runs.start(Path("a.yaml"))
     assert runs.run_of(Path("a.yaml")) is None

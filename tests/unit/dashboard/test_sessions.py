@@ -10,8 +10,8 @@ from tradewind.dashboard.web.sessions import (
     IDLE_SECONDS,
     LOGINS_MAX,
     NOTICES_MAX,
-    LoggedIn,
     LoginRefusedError,
+    LoginSession,
     Sessions,
     login_settings,
 )
@@ -56,7 +56,7 @@ async def test_a_login_that_nobody_uses_ends_with_its_connection() -> None:
     now = [0.0]
     sessions = make(now)
     workspace = FakeWorkspace()
-    sessions._logins["id"] = LoggedIn(workspace, "u", 0.0)  # type: ignore[arg-type]
+    sessions._logins["id"] = LoginSession(workspace, "u", 0.0)  # type: ignore[arg-type]
     now[0] = IDLE_SECONDS - 1
     assert sessions.find("id") is not None
     now[0] += IDLE_SECONDS + 1
@@ -70,7 +70,7 @@ async def test_the_number_of_logins_is_bounded() -> None:
     sessions = make()
     for number in range(LOGINS_MAX):
         workspace = FakeWorkspace()
-        sessions._logins[str(number)] = LoggedIn(workspace, "u", 0.0)  # type: ignore[arg-type]
+        sessions._logins[str(number)] = LoginSession(workspace, "u", 0.0)  # type: ignore[arg-type]
     with pytest.raises(LoginRefusedError, match="try again later"):
         await sessions.log_in({"user": "u", "password": "p"})
 

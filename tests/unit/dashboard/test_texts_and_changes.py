@@ -16,7 +16,7 @@ from tradewind.dashboard.data.changes import (
     line_differences,
     parse_config,
 )
-from tradewind.dashboard.data.message_data import Search, Stored, as_hex, as_json, excerpt
+from tradewind.dashboard.data.message_data import ListedMessage, Search, as_hex, as_json, excerpt
 from tradewind.dashboard.data.page_texts import limit, many, moment, short, since, size, span
 from tradewind.dashboard.data.series import Point
 from tradewind.dashboard.look.charts import Line, axis_step, line_chart
@@ -133,7 +133,7 @@ def test_json_keeps_its_numbers_and_its_order() -> None:
 
 
 def test_a_text_is_found_in_payload_subject_and_headers() -> None:
-    message = Stored(1, "orders.EU", 0, [("Trace", "Abc")], b"Two Pears")
+    message = ListedMessage(1, "orders.EU", 0, [("Trace", "Abc")], b"Two Pears")
     for text in ("two pears", "orders.eu", "trace: abc"):
         assert Search(text=text).takes(message)
     assert not Search(text="apple").takes(message)

@@ -282,9 +282,13 @@ def a_request_to_the_system_account(world: World, patch: Patch) -> None:
     }
 
 
+# Requests that are not answered without their handler, see `prompt_answers`.
+HANDLED = {"offset": 1}
+
+
 def a_request_to_the_api(world: World, patch: Patch) -> None:
     patch.setitem(HANDLERS, "stream_info", fail)
-    assert world.victim.api("STREAM.INFO.S")["error"] == {
+    assert world.victim.api("STREAM.INFO.S", HANDLED)["error"] == {
         "code": 500,
         "err_code": 10051,
         "description": "internal error, see the server's log",
@@ -295,6 +299,14 @@ def a_request_to_the_api(world: World, patch: Patch) -> None:
 
 def an_answer_that_cannot_be_written(world: World, patch: Patch) -> None:
     patch.setitem(HANDLERS, "stream_info", lambda _: object())
+    assert world.victim.api("STREAM.INFO.S", HANDLED)["error"]["err_code"] == 10051
+    patch.undo()
+
+
+def an_answer_without_a_handler(world: World, patch: Patch) -> None:
+    patch.setattr(world.engine.accounts["A"].streams["S"], "info_head", 7)
+    assert "error" not in world.victim.api("STREAM.INFO.S")
+    patch.setitem(HANDLERS, "stream_info", fail)
     assert world.victim.api("STREAM.INFO.S")["error"]["err_code"] == 10051
     patch.undo()
 
@@ -401,6 +413,7 @@ BORDERS: tuple[tuple[Callable[[World, Patch], None], str], ...] = (
     (a_request_to_the_system_account, "service"),
     (a_request_to_the_api, "request"),
     (an_answer_that_cannot_be_written, "request"),
+    (an_answer_without_a_handler, "request"),
     (a_task_of_an_account, "request"),
     (a_worker_that_takes_nothing, "request"),
     (a_direct_get, "direct get"),

@@ -124,6 +124,7 @@ def test_deleted_stream_takes_its_files_and_consumers_along() -> None:
     peer.publish("S.a")
     peer.api("CONSUMER.CREATE.S", {"stream_name": "S", "config": {}})
     assert peer.api("STREAM.DELETE.S")["success"]
+    server.advance(1.0)
     assert disk.list_directory(f"{disk.root}/jetstream/$G/streams") == []
     assert server.engine is not None
     assert not server.engine.hosts

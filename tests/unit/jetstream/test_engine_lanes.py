@@ -166,6 +166,7 @@ def test_space_of_a_deleted_stream_is_given_back_behind_the_answer() -> None:
     assert [answer["success"] for answer in answers(peer)] == [True]
     folder = f"{disk.root}/jetstream/$G/streams"
     assert disk.list_directory(folder) == [".S"]
+    server.advance(1.0)
     run_workers(server)
     assert disk.list_directory(folder) == []
 

@@ -333,6 +333,7 @@ def test_a_deleted_stream_takes_its_shelves_along() -> None:
     world.fill(3)
     world.own("TRUNCATE", newest=1, keep_for=HOUR)
     world.peer.api("STREAM.DELETE.S")
+    world.server.advance(1.0)
     assert not [path for path in world.disk.snapshot_tree() if "tradewind.purged" in path]
     world.server.advance(2 * 3600)
 

@@ -460,7 +460,7 @@ def test_refused_publish_to_an_old_stream_is_told_in_its_words(peer: OldPeer) ->
 def test_switched_off_nobody_answers() -> None:
     peer = OldPeer(server_with(legacy_preview=False))
     for endpoint in OLD_ENDPOINTS:
-        if endpoint.handler is None:
+        if not endpoint.handler:
             continue  # requests for messages, see below
         subject = endpoint.subject.replace("*", "x")
         ((_, header, _),) = peer.ask(subject)
@@ -499,7 +499,7 @@ def test_page_about_the_previews_names_every_subject() -> None:
 
 def test_every_subject_is_answered_once(peer: OldPeer) -> None:
     for endpoint in OLD_ENDPOINTS:
-        if endpoint.handler is None:
+        if not endpoint.handler:
             continue  # requests for messages, see below
         subject = endpoint.subject.replace("*", "x")
         answer = peer.say(subject, "")

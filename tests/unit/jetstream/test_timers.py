@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tradewind.jetstream.timers import Timers
 
 
+@dataclass(frozen=True, eq=False)
+class Owner:
+    """An object whose deadlines the test knows by heart."""
+
+    name: str = ""
+    next_deadline_ns: int = 0
+
+    def tick(self) -> None:
+        raise AssertionError("timers call nobody")
+
+
 def test_owners_are_taken_when_they_are_due_in_order() -> None:
-    timers: Timers[list[str]] = Timers()
-    one, two, three = ["one"], ["two"], ["three"]
+    timers = Timers()
+    one, two, three = Owner("one"), Owner("two"), Owner("three")
     for owner, due_ns in ((one, 30), (two, 10), (three, 20)):
         timers.set(owner, due_ns)
     assert timers.next_ns() == 10
@@ -17,8 +30,8 @@ def test_owners_are_taken_when_they_are_due_in_order() -> None:
 
 
 def test_the_earliest_are_taken_when_not_all_are_wanted() -> None:
-    timers: Timers[object] = Timers()
-    owners = [object() for _ in range(5)]
+    timers = Timers()
+    owners = [Owner() for _ in range(5)]
     for due_ns, owner in enumerate(owners, 1):
         timers.set(owner, due_ns)
     assert timers.take_due(4, 3) == owners[:3]
@@ -27,8 +40,8 @@ def test_the_earliest_are_taken_when_not_all_are_wanted() -> None:
 
 
 def test_earlier_deadline_wins_and_a_later_one_is_said_again() -> None:
-    timers: Timers[list[str]] = Timers()
-    owner = ["owner"]
+    timers = Timers()
+    owner = Owner("owner")
     timers.set(owner, 30)
     timers.set(owner, 10)
     timers.set(owner, 50)
@@ -39,8 +52,8 @@ def test_earlier_deadline_wins_and_a_later_one_is_said_again() -> None:
 
 
 def test_forgotten_owner_is_never_taken() -> None:
-    timers: Timers[list[str]] = Timers()
-    owner, other = ["owner"], ["other"]
+    timers = Timers()
+    owner, other = Owner("owner"), Owner("other")
     timers.set(owner, 10)
     timers.set(other, 20)
     timers.forget(owner)
@@ -49,15 +62,15 @@ def test_forgotten_owner_is_never_taken() -> None:
 
 
 def test_no_deadline_changes_nothing() -> None:
-    timers: Timers[list[str]] = Timers()
-    owner = ["owner"]
+    timers = Timers()
+    owner = Owner("owner")
     timers.set(owner, 0)
     assert timers.next_ns() is None
 
 
 def test_deadline_that_moves_away_does_not_fill_the_heap() -> None:
-    timers: Timers[list[str]] = Timers()
-    owner = ["owner"]
+    timers = Timers()
+    owner = Owner("owner")
     for due_ns in range(1, 10_000):
         timers.set(owner, due_ns)
     assert timers.take_due(1) == [owner]
@@ -66,8 +79,8 @@ def test_deadline_that_moves_away_does_not_fill_the_heap() -> None:
 
 def test_near_deadlines_in_front_of_far_ones_do_not_fill_the_heap() -> None:
     """As of a consumer whose requests end every now and then, and that itself ends in a year."""
-    timers: Timers[list[str]] = Timers()
-    owners = [["one"], ["two"], ["three"]]
+    timers = Timers()
+    owners = [Owner("one"), Owner("two"), Owner("three")]
     for now_ns in range(1, 5_000):
         for owner in owners:
             timers.set(owner, 10**12 + now_ns % 7)

@@ -29,7 +29,7 @@ from tradewind.monitor.page_options import (
 from tradewind.monitor.parameters import PageError
 from tradewind.monitor.process_usage import UsageMeter
 from tradewind.monitor.stepping import Stepped, at_once
-from tradewind.monitor.varz import Listening
+from tradewind.monitor.varz import ListenAddresses
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -48,9 +48,9 @@ def plain(document: Any) -> Any:
     return json.loads(compact_json(document))
 
 
-def varz(options: ServerOptions, listening: Listening | None = None) -> dict[str, Any]:
+def varz(options: ServerOptions, listening: ListenAddresses | None = None) -> dict[str, Any]:
     view = MonitorView(FakeBroker(options=options))
-    view.listening = listening or Listening()
+    view.listening = listening or ListenAddresses()
     return plain(view.varz())
 
 
@@ -69,13 +69,13 @@ def test_varz_and_metrics_count_the_faults_that_the_server_got_over() -> None:
     broker.faults.contain("consumer", RuntimeError("broken"))
     broker.faults.contain("session", RuntimeError("broken"))
     assert plain(view.varz())["tradewind_internal_errors"] == 2
-    assert "tradewind_internal_errors_total 2\n" in view.metrics().decode()
+    assert "tradewind_internal_errors_total 2\n" in b"".join(at_once(view.metrics())).decode()
 
 
 def test_varz_shows_the_bound_ports_and_the_configured_http_port() -> None:
     websocket = WebsocketOptions(host="127.0.0.1", port=-1)
     options = ServerOptions(port=-1, http_port=-1, http_host="127.0.0.1", websocket=websocket)
-    page = varz(options, Listening("127.0.0.1", 41001, 41002))
+    page = varz(options, ListenAddresses("127.0.0.1", 41001, 41002))
     assert (page["host"], page["port"], page["http_port"]) == ("127.0.0.1", 41001, -1)
     assert page["websocket"]["port"] == 41002
 
@@ -342,7 +342,7 @@ def test_no_document_shows_a_secret() -> None:
         compact_json(view.accountz(AccountzOptions(account="A"))),
         compact_json(at_once(view.accstatz(AccountStatzOptions(include_unused=True)))),
         compact_json(at_once(view.jsz(JszOptions()))),
-        view.metrics(),
+        b"".join(at_once(view.metrics())),
     ]
     assert not any(PASSWORD.encode() in document for document in documents)
     assert b"alice" in documents[1]

@@ -18,6 +18,7 @@ from tradewind.monitor.prometheus import (
     Sample,
     render,
 )
+from tradewind.monitor.stepping import at_once
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|\})')
@@ -68,7 +69,7 @@ def parse_sample(line: str) -> tuple[str, dict[str, str], str]:
 
 
 def scrape(broker: FakeBroker) -> tuple[Series, dict[str, str]]:
-    return parse(MonitorView(broker).metrics().decode())
+    return parse(b"".join(at_once(MonitorView(broker).metrics())).decode())
 
 
 def value(series: Series, name: str, **labels: str) -> float:
@@ -83,7 +84,10 @@ def test_the_page_has_the_servers_figures() -> None:
     series, types = scrape(broker)
     assert value(series, "tradewind_connections") == 1
     assert value(series, "tradewind_auth_failures_total") == 4
-    assert f"tradewind_in_messages_total {2**53 + 1}\n" in MonitorView(broker).metrics().decode()
+    assert (
+        f"tradewind_in_messages_total {2**53 + 1}\n"
+        in b"".join(at_once(MonitorView(broker).metrics())).decode()
+    )
     assert value(series, "tradewind_healthy") == 1
     assert value(series, "tradewind_account_connections", account="A") == 1
     assert types["tradewind_connections"] == "gauge"
@@ -120,7 +124,7 @@ def test_many_accounts_are_added_up_beyond_a_limit() -> None:
 def test_an_unhealthy_server_is_scraped_as_such() -> None:
     view = MonitorView(FakeBroker())
     view.health.add(lambda _options: [HealthProblem("broken")])
-    series, _ = parse(view.metrics().decode())
+    series, _ = parse(b"".join(at_once(view.metrics())).decode())
     assert value(series, "tradewind_healthy") == 0
 
 
@@ -130,7 +134,7 @@ def test_other_parts_add_their_own_metrics() -> None:
         "tradewind_streams", "gauge", "Streams\nper \\account", (Sample(2.5, {"a": "b"}),)
     )
     view.add_metrics(lambda: [family])  # fmt: skip
-    text = view.metrics().decode()
+    text = b"".join(at_once(view.metrics())).decode()
     assert "# HELP tradewind_streams Streams\\nper \\\\account\n" in text
     assert value(parse(text)[0], "tradewind_streams", a="b") == 2.5
 

@@ -8,7 +8,7 @@ from pipeline_texts import pipeline_of_text
 from tradewind.pipelines.flow.frames import source_options
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import SqlQuestion, _where
-from tradewind.spark.contract.data_loss import LossRule, Missing, rule_of
+from tradewind.spark.contract.data_loss import LossRule, MissingMessages, rule_of
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import parse_options
 
@@ -40,7 +40,7 @@ def test_a_source_has_three_ways_with_lost_data(
     assert (found.fails, found.forgives_head) == (fails, forgives_head)
     if fails:
         with pytest.raises(DataLossError, match="set data_loss: continue on the source") as caught:
-            found.judge(Missing(), Missing(1, 5, 5))
+            found.judge(MissingMessages(), MissingMessages(1, 5, 5))
         assert "failOnDataLoss" not in str(caught.value)
 
 
@@ -49,4 +49,4 @@ def test_a_query_is_not_advised_to_set_an_option() -> None:
     found = rule_of(options, "S", replaces=False)
     assert found.forgives_head
     with pytest.raises(DataLossError, match=r"\(--store\), or run the query again$"):
-        found.judge(Missing(3, 1, 3), Missing(1, 5, 5))
+        found.judge(MissingMessages(3, 1, 3), MissingMessages(1, 5, 5))

@@ -31,7 +31,7 @@ from tradewind.pipelines.lake.maintenance import (
     figures,
     maintain,
 )
-from tradewind.pipelines.lake.parquet_lakes import ParquetLake, Staged
+from tradewind.pipelines.lake.parquet_lakes import ParquetLake, StagedBatch
 from tradewind.pipelines.lake.upserts import Upsert
 
 __all__ = ["executors", "lake"]
@@ -497,7 +497,7 @@ def test_of_a_parquet_folder_only_what_unfinished_batches_left_is_removed(tmp_pa
         place.parent.mkdir(parents=True)
         parquet.write_table(rows, place)
     moves = [("files-1/part-0.parquet", "day=1/part-w.parquet")]
-    staged = Staged({"tradewind.batch": "7"}, moves)
+    staged = StagedBatch({"tradewind.batch": "7"}, moves)
     (staging / "w-7" / "list.json").write_bytes(msgspec.json.encode(staged))
     then = time.time() - 8 * 24 * HOUR
     for path in [*staging.rglob("*"), *tmp_path.rglob("*.parquet")]:

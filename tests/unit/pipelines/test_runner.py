@@ -16,7 +16,7 @@ from tradewind.pipelines.definition.loading import load_pipeline
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.running import runner as runner_module
 from tradewind.pipelines.running import slow_starts
-from tradewind.pipelines.running.runner import Runner, _Running
+from tradewind.pipelines.running.runner import Runner, _RunningQuery
 from tradewind.pipelines.running.slow_starts import PATIENCE_SECONDS, PAUSES, SlowStart
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sessions.spark_errors import SLOW_SIGNS
@@ -68,7 +68,7 @@ def runner_of(folder: Path, *queries: Query) -> tuple[Runner, list[Query]]:
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
     made = Runner(load_pipeline(file), spark, PipelineAddress(""), lambda *_: None, is_once=True)
     waiting: list[Any] = list(queries)
-    running = _Running(lambda: waiting.pop(0), waiting.pop(0), QueryStatus("lake", "lake"), [])
+    running = _RunningQuery(lambda: waiting.pop(0), waiting.pop(0), QueryStatus("lake", "lake"), [])
     made._queries.append(running)
     return made, waiting
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sweeps import sweep
 
 from js_cases import MappingCase, mapping_cases
 from tradewind.route.mapping import (
@@ -22,7 +23,7 @@ def mapping(source: str, destination: str) -> SubjectMapping:
     return compile_mapping(source, destination, random_below=lambda _below: 0)
 
 
-@pytest.mark.parametrize("case", APPLIED, ids=str)
+@sweep("case", APPLIED, ids=str)
 def test_a_subject_becomes_what_the_official_server_makes_of_it(case: MappingCase) -> None:
     check_mapping(case.source, case.destination)
     assert mapping(case.source, case.destination).apply(case.subject) == case.result

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sweeps import sweep
 
 from thoroughness import some
 from tradewind.errors import ConfigError
@@ -61,7 +62,7 @@ def test_all_separators_and_terminators_mean_the_same(text: str) -> None:
     assert parse(text) == {"a": 1, "b": 2}
 
 
-@pytest.mark.parametrize(
+@sweep(
     ("word", "value"),
     [
         ("12", 12),

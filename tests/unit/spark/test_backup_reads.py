@@ -19,8 +19,8 @@ from tradewind.spark.contract.data_loss import rule_of
 from tradewind.spark.contract.filters import RowFilter
 from tradewind.spark.options.source_options import SourceOptions
 from tradewind.spark.providers import backup_reads
-from tradewind.spark.providers.backup_reads import BackupStopped, StreamBackup
-from tradewind.spark.providers.proof import Planned, RangeProof
+from tradewind.spark.providers.backup_reads import BackupStoppedError, StreamBackup
+from tradewind.spark.providers.proof import PlannedRead, RangeProof
 from tradewind.store.backup.archive import MAGIC, append_entry
 from tradewind.store.format.s2 import Compressor
 
@@ -107,7 +107,7 @@ def read(server: Server, first_seq: int = 1, last_seq: int = 50) -> list[int]:
     """The sequences that arrive, and the proof of them."""
     decoder = RowFilter(first_seq, last_seq).decoder()
     rule = rule_of(SourceOptions(fails_on_data_loss=True), "ORDERS", replaces=False)
-    planned = Planned("", 0, array("Q", [7]), rule)
+    planned = PlannedRead("", 0, array("Q", [7]), rule)
     proof = RangeProof("ORDERS", first_seq, last_seq, planned)
     backup = StreamBackup(cast(Connection, server), "ORDERS", last_seq, decoder, proof)
     found: list[int] = []
@@ -164,26 +164,26 @@ def test_a_stream_that_has_grown_far_beyond_the_plan_is_not_read_to_its_end(
 def test_a_chunk_that_is_lost_stops_the_backup(lost: int) -> None:
     messages = sent(archive(list(range(1, 51))))
     del messages[lost - 1]
-    with pytest.raises(BackupStopped, match=rf"received chunk {lost + 1} instead of {lost}"):
+    with pytest.raises(BackupStoppedError, match=rf"received chunk {lost + 1} instead of {lost}"):
         read(Server(messages))
 
 
 def test_a_last_chunk_that_is_lost_stops_the_backup() -> None:
     messages = sent(archive(list(range(1, 51))))
     del messages[-2]
-    with pytest.raises(BackupStopped, match="it has no end mark"):
+    with pytest.raises(BackupStoppedError, match="it has no end mark"):
         read(Server(messages), last_seq=60)
 
 
 def test_bytes_that_were_changed_stop_the_backup() -> None:
     messages = sent(archive(list(range(1, 51))))
     messages[2].data = messages[2].data[:-1] + bytes([messages[2].data[-1] ^ 1])
-    with pytest.raises(BackupStopped, match="it cannot be unpacked"):
+    with pytest.raises(BackupStoppedError, match="it cannot be unpacked"):
         read(Server(messages))
 
 
 def test_a_backup_of_block_files_is_not_taken_for_messages() -> None:
-    with pytest.raises(BackupStopped, match="this server makes them of block files"):
+    with pytest.raises(BackupStoppedError, match="this server makes them of block files"):
         read(Server(sent(archive([1], magic=b"msgs/1.blk" + bytes(500)))))
 
 
@@ -198,12 +198,12 @@ def test_a_backup_of_block_files_is_not_taken_for_messages() -> None:
 )
 def test_a_backup_that_the_server_ends_says_why(last: list[Message], why: str) -> None:
     messages = [*sent(archive(list(range(1, 51))))[:4], *last]
-    with pytest.raises(BackupStopped, match=why):
+    with pytest.raises(BackupStoppedError, match=why):
         read(Server(messages))
 
 
 def test_a_backup_without_its_end_mark_has_stopped() -> None:
-    with pytest.raises(BackupStopped, match="it has no end mark"):
+    with pytest.raises(BackupStoppedError, match="it has no end mark"):
         read(Server(sent(archive(list(range(1, 51)), has_end=False))), last_seq=60)
 
 
@@ -218,6 +218,6 @@ def test_a_connection_that_was_lost_is_not_waited_for(is_back: bool) -> None:
             self.stats.reconnects += is_back
 
     server = Lost(sent(archive(list(range(1, 51))))[:4])
-    with pytest.raises(BackupStopped, match="the connection was lost"):
+    with pytest.raises(BackupStoppedError, match="the connection was lost"):
         read(server)
     assert server.empty_waits == 1

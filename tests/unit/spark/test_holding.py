@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 from tradewind.durations import SECOND_NS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options.source_options import parse_options
-from tradewind.spark.reads.holding import Holding
+from tradewind.spark.reads.holding import BatchHold
 from tradewind.spark.reads.streaming import StreamReader
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
@@ -256,7 +256,7 @@ def test_holding_is_that_of_a_naive_model(
 ) -> None:
     """Each look comes some seconds later, and some messages have arrived before it."""
     clock = FakeClock()
-    holding = Holding(least, delay * SECOND_NS, clock)
+    holding = BatchHold(least, delay * SECOND_NS, clock)
     now = 0
     seen_at: list[int] = []
     for index, (seconds, arrived) in enumerate(looks):

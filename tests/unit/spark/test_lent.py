@@ -15,7 +15,7 @@ import pytest
 
 from harness import ServerProcess
 from tradewind.spark.connections import lent as lent_module
-from tradewind.spark.connections.lent import KEPT_MAX, Lent, LentConnections
+from tradewind.spark.connections.lent import KEPT_MAX, LentConnection, LentConnections
 from tradewind.spark.options.source_options import parse_options
 from tradewind.spark.providers.network import ReadAddress
 
@@ -84,7 +84,7 @@ def test_nobody_else_gets_a_connection_that_is_in_use(
 def test_after_an_error_the_connection_is_closed(
     server: ServerProcess, connections: LentConnections
 ) -> None:
-    used: list[Lent] = []
+    used: list[LentConnection] = []
 
     def fail() -> None:
         with connections.lent(address(server.url)) as lent:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tradewind.spark.columnar.arrow import batches
 from tradewind.spark.columnar.memory import Memory, Piece
 from tradewind.spark.columnar.rows import RowDecoder
-from tradewind.spark.files.store_files import StreamFiles, Vanished
+from tradewind.spark.files.store_files import StreamFiles, VanishedFileError
 from tradewind.store.format.s2 import encode_block
 
 
@@ -101,7 +101,7 @@ def test_block_is_the_same_in_memory_that_is_used_again(
     memory = Memory()
     for _ in range(2):
         assert bytes(memoryview(files.read_block_into(1, memory))) == plain
-    with pytest.raises(Vanished):
+    with pytest.raises(VanishedFileError):
         files.read_block_into(2, memory)
 
 

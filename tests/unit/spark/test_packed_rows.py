@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.client.core.protocol import ClientWire
-from tradewind.client.streams.packed import Packed
+from tradewind.client.streams.packed import PackedMessages
 from tradewind.client.streams.pull_inbox import PullInbox
 from tradewind.spark.columnar.arrow import batches
 from tradewind.spark.columnar.columns import MESSAGES
@@ -19,7 +19,7 @@ HEADER = b"NATS/1.0\r\nA: 1\r\n\r\n"
 Message = tuple[int, bytes, bytes, bytes]  # sequence, subject, header block, payload
 
 
-def packed_of(messages: list[Message]) -> Packed:
+def packed_of(messages: list[Message]) -> PackedMessages:
     """What a queue has when a server sent these."""
     core = ClientWire(NOBODY)
     queue = PullInbox("inbox", "", pending_messages_max=0, pending_bytes_max=0, messages_max=0)

@@ -427,9 +427,7 @@ def test_a_consumer_that_is_deleted_during_a_commit_does_not_end_it_for_the_othe
     naming = folder.states.begin_commit(NOW)
     assert naming is not None
     assert len(naming.folders) == 2
-    folder.states.forget("gone")
-    folder.remove_consumer("gone")
-    folder.remove_consumer_files("gone")
+    folder.delete_consumer("gone")
     naming.run()
     folder.states.finish_commit(naming)
     durable = folder_on(disk.crash_losing_unsynced())

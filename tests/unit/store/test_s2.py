@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from sweeps import sweep
 
 from s2_frames import (
     S2_IDENTIFIER,
@@ -85,16 +86,16 @@ def test_literals_of_every_length_form(length_bytes: int) -> None:
     assert unpacked(literal(data, length_bytes), data) == data
 
 
-@pytest.mark.parametrize("offset", [*range(1, 40), 2047])
-@pytest.mark.parametrize("length", [4, 5, 8, 11])
+@sweep("offset", [*range(1, 40), 2047])
+@sweep("length", [4, 5, 8, 11])
 def test_copies_with_a_short_offset_repeat_what_overlaps(offset: int, length: int) -> None:
     start = NOISE[:offset]
     content = start + (start * length)[:length]
     assert unpacked(literal(start, 2) + copy1(offset, length), content) == content
 
 
-@pytest.mark.parametrize("offset", [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 100])
-@pytest.mark.parametrize("length", [1, 2, 16, 17, 63, 64])
+@sweep("offset", [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 100])
+@sweep("length", [1, 2, 16, 17, 63, 64])
 def test_copies_with_longer_offsets_repeat_what_overlaps(offset: int, length: int) -> None:
     start = NOISE[:offset]
     content = start + (start * length)[:length]
@@ -298,7 +299,7 @@ def test_an_end_inside_a_chunk_is_an_error_and_between_chunks_is_not() -> None:
 # ------------------------------------------------------------------ encoding
 
 
-@pytest.mark.parametrize("size", [*range(70), 255, 256, 257, 65535, 65536, 65537])
+@sweep("size", [*range(70), 255, 256, 257, 65535, 65536, 65537])
 def test_small_contents_survive(size: int) -> None:
     for content in (TEXT[:size], NOISE[:size], bytes(size), (b"abc" * size)[:size]):
         stream = compress(content)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from sweeps import sweep
 
 from model.store_model import ModelStore
 from tradewind.store.contract import StoreLimits
@@ -74,7 +75,7 @@ def test_last_message_of_a_rare_pattern_takes_one_walk_back() -> None:
     assert store.table.end_walks == 0
 
 
-@pytest.mark.parametrize("seed", range(60))
+@sweep("seed", range(60))
 def test_steps_find_the_last_messages_whatever_happens_between_them(seed: int) -> None:
     random = Random(seed)
     disk = SimulatedDisk()

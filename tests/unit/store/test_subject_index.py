@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 from store_kit import put
+from sweeps import sweep
 
 from model.store_model import matches
 from tradewind.store.table.message_store import MessageStore
@@ -54,8 +55,8 @@ def test_page_of_the_subjects_that_pass() -> None:
     assert index.matching_total(chosen) == (10, 10)
 
 
-@pytest.mark.parametrize("first", PATTERNS)
-@pytest.mark.parametrize("second", PATTERNS)
+@sweep("first", PATTERNS)
+@sweep("second", PATTERNS)
 def test_filter_of_two_patterns_passes_what_either_matches(first: bytes, second: bytes) -> None:
     index = filled(*SUBJECTS)
     chosen = SubjectFilter(index, (first, second))

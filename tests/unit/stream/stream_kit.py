@@ -9,7 +9,8 @@ from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
 from tradewind.api.stream_types import StreamConfig
 from tradewind.broker.broker import Broker
 from tradewind.broker.turn import Participant
-from tradewind.store.files.creation import Creation, make
+from tradewind.store.files.creation import Creation
+from tradewind.store.files.joint_step import make
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.meta import StreamMeta
 from tradewind.stream.ingest import Ingest

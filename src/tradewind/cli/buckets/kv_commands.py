@@ -22,6 +22,7 @@ from tradewind.cli.buckets.bucket_flags import (
     show_cluster,
 )
 from tradewind.cli.buckets.bucket_questions import bucket_dialog
+from tradewind.cli.buckets.key_changes import app as key_changes_app
 from tradewind.cli.frame.completion import complete_kv
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.frame import (
@@ -60,9 +61,10 @@ if TYPE_CHECKING:
     from tradewind.sync import JetStream, KeyValue
 
 app = CommandApp("Key-value buckets")
+app.include(key_changes_app)
 
 VALUE_LENGTH_MAX: Final = 40
-_OPERATIONS: Final = {"PUT": "PUT", "DEL": "DELETE", "PURGE": "PURGE"}
+_OPERATIONS: Final = {"PUT": "PUT", "DEL": "DELETE", "PURGE": "PURGE", "EXPIRED": "EXPIRED"}
 
 BucketArgument = Annotated[
     str, Argument(help="Bucket name", show_default=False, autocompletion=complete_kv)
@@ -77,6 +79,9 @@ MarkerTtlFlag = Annotated[
     Option(
         "--marker-ttl", help="Allow per-key TTLs; keep delete markers this long", metavar="DURATION"
     ),
+]
+AllowTtlFlag = Annotated[
+    bool | None, Option("--allow-ttl/--no-allow-ttl", help="Allow per-key TTLs, without markers")
 ]
 MaxValueSizeFlag = Annotated[
     str | None, Option("--max-value-size", help="Maximum size of a value", metavar="BYTES")
@@ -105,6 +110,7 @@ def add(
     bucket: BucketArgument = "",
     history: HistoryFlag = None,
     marker_ttl: MarkerTtlFlag = None,
+    allow_ttl: AllowTtlFlag = None,
     max_value_size: MaxValueSizeFlag = None,
     storage: StorageFlag = None,
     mirror: MirrorFlag = None,
@@ -120,7 +126,7 @@ def add(
 ) -> None:
     """Create a bucket. On a terminal, prompts if the name is missing, or with --ask."""
     settings = common_settings(flags, storage)
-    settings |= _kv_settings(history, marker_ttl, max_value_size)
+    settings |= _kv_settings(history, marker_ttl, allow_ttl, max_value_size)
     if mirror:
         settings["mirror"] = _mirror(mirror, mirror_domain)
     if source:
@@ -146,6 +152,7 @@ def edit(
     bucket: BucketArgument,
     history: HistoryFlag = None,
     marker_ttl: MarkerTtlFlag = None,
+    allow_ttl: AllowTtlFlag = None,
     max_value_size: MaxValueSizeFlag = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
@@ -154,7 +161,7 @@ def edit(
 ) -> None:
     """Update the settings of a bucket; settings not given stay unchanged."""
     settings = common_settings(flags)
-    settings |= _kv_settings(history, marker_ttl, max_value_size)
+    settings |= _kv_settings(history, marker_ttl, allow_ttl, max_value_size)
     if not settings:
         raise CommandError("nothing to change: no settings given", "see: tradewind kv edit --help")
     with connect() as connection:
@@ -237,11 +244,14 @@ def compact(
 
 
 @app.command("put")
-def put(bucket: BucketArgument, key: KeyArgument, value: ValueArgument = None) -> None:
-    """Set the value of a key."""
+def put(
+    bucket: BucketArgument, key: KeyArgument, value: ValueArgument = None, ttl: ValueTtlFlag = ""
+) -> None:
+    """Set the value of a key. With --ttl it replaces the history, and the key expires."""
     data = _value(value)
+    lifetime = seconds(ttl, "--ttl") if ttl else None
     with connect() as connection:
-        _open(jetstream(connection), bucket).put(key, data)
+        _open(jetstream(connection), bucket).put(key, data, ttl=lifetime)
     _echo(value)
 
 
@@ -263,10 +273,14 @@ def update(
     key: KeyArgument,
     value: Annotated[str, Argument(help="The value")],
     revision: Annotated[int, Argument(min=0, help="Expected last revision of the key")],
+    ttl: Annotated[
+        str, Option("--ttl", help="Time to live of the value, or keep", metavar="DURATION")
+    ] = "",
 ) -> None:
     """Set the value of a key if its revision is unchanged."""
+    lifetime = ttl if ttl == "keep" else seconds(ttl, "--ttl") if ttl else None
     with connect() as connection:
-        _open(jetstream(connection), bucket).update(key, value, revision)
+        _open(jetstream(connection), bucket).update(key, value, revision, ttl=lifetime)
     _echo(value)
 
 
@@ -275,12 +289,17 @@ def get(
     bucket: BucketArgument,
     key: KeyArgument,
     revision: Annotated[int, Option("--revision", min=0, help="Get this revision")] = 0,
+    renew: Annotated[
+        str, Option("--renew", help="If it expires, let it live this long", metavar="DURATION")
+    ] = "",
     raw: Annotated[bool, Option("--raw", help="Print only the raw value")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Show the value of a key."""
+    lifetime = seconds(renew, "--renew") if renew else None
     with connect() as connection:
-        entry = _open(jetstream(connection), bucket).get(key, revision=revision or None)
+        opened = _open(jetstream(connection), bucket)
+        entry = opened.get(key, revision=revision or None, renew=lifetime)
     if entry is None:
         which = f" of revision {revision}" if revision else ""
         raise CommandError(
@@ -295,7 +314,8 @@ def get(
         print_json(_document(entry))
     else:
         created = entry.created.astimezone().isoformat(timespec="seconds")
-        line(f"{bucket} > {key} revision: {entry.revision} created @ {created}\n")
+        ttl = "" if entry.ttl_ns is None else f" ttl: {duration_text(entry.ttl_ns)}"
+        line(f"{bucket} > {key} revision: {entry.revision} created @ {created}{ttl}\n")
         line(_readable(entry.value))
 
 
@@ -402,13 +422,15 @@ def _open(js: JetStream, bucket: str) -> KeyValue:
 
 
 def _kv_settings(
-    history: int | None, marker_ttl: str | None, max_value_size: str | None
+    history: int | None, marker_ttl: str | None, allow_ttl: bool | None, max_value_size: str | None
 ) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if history is not None:
         settings["history"] = history
     if marker_ttl is not None:
         settings["marker_ttl"] = seconds(marker_ttl, "--marker-ttl")
+    if allow_ttl is not None:
+        settings["allow_ttl"] = allow_ttl
     if max_value_size is not None:
         settings["max_value_size"] = parse_size(max_value_size, "--max-value-size")
     return settings
@@ -459,6 +481,8 @@ def _document(entry: Entry) -> dict[str, Any]:
         "operation": _OPERATIONS[entry.operation],
         "created": entry.created.isoformat().replace("+00:00", "Z"),
     }
+    if entry.ttl is not None:
+        document["ttl"] = entry.ttl
     try:
         document["value"] = entry.value.decode()
     except UnicodeDecodeError:

@@ -9,11 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from tradewind.cli.consumers.consumer_change import app as change_app
 from tradewind.cli.consumers.consumer_details import ack_text, show_consumer, show_list, show_state
-from tradewind.cli.consumers.consumer_find import app as find_app
-from tradewind.cli.consumers.consumer_messages import app as messages_app
-from tradewind.cli.consumers.consumer_why import app as why_app
 from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
@@ -28,7 +24,12 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
 
 app = CommandApp("Manage and read from consumers")
-app.include(change_app, messages_app, find_app, why_app)
+app.include_later(
+    "tradewind.cli.consumers.consumer_change:app",
+    "tradewind.cli.consumers.consumer_messages:app",
+    "tradewind.cli.consumers.consumer_find:app",
+    "tradewind.cli.consumers.consumer_why:app",
+)
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from tradewind.cli.declared.declaration_files import Declaration, Declared, Thing
+from tradewind.cli.declared.declaration_files import Declaration, DeclaredThing, Thing
 
 
 class Action(StrEnum):
@@ -23,7 +23,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LiveThing:
     """A thing as it is on the server; `note` says how much would be lost with it. `is_made`: a
     template has made it, so it comes and goes without a file.
     """
@@ -41,7 +41,7 @@ class PlannedChange:
     thing: Thing
     before: dict[str, Any]
     after: dict[str, Any]
-    declared: Declared | None = None
+    declared: DeclaredThing | None = None
     note: str = ""
 
     @property
@@ -65,7 +65,7 @@ class Plan:
         return any(change.action is Action.REMOVE for change in self.changes)
 
 
-def make_plan(declaration: Declaration, found: Mapping[Thing, Found], *, prune: bool) -> Plan:
+def make_plan(declaration: Declaration, found: Mapping[Thing, LiveThing], *, prune: bool) -> Plan:
     """The plan that turns `found` into what is declared. Only `prune` removes anything, and only
     from a section, or from the consumers of a stream, that the files list completely.
     """

@@ -66,7 +66,7 @@ class Thing:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredThing:
     """A thing as the file wants it: for the server, and as it is written; `place` is file:line."""
 
     config: StreamConfig | ConsumerConfig | StreamTemplate
@@ -80,7 +80,7 @@ class Declaration:
     everything: what it does not list there may be pruned.
     """
 
-    things: dict[Thing, Declared] = field(default_factory=dict)
+    things: dict[Thing, DeclaredThing] = field(default_factory=dict)
     complete: set[str | Thing] = field(default_factory=set)
 
 
@@ -140,7 +140,7 @@ def _read_thing(declaration: Declaration, document: Document, thing: Thing) -> N
     if thing.section == TEMPLATES:
         template = shapes.read_template(document, keys)
         written = shapes.write_template(template)
-        _add(declaration, document, keys, thing, Declared(template, written, ""))
+        _add(declaration, document, keys, thing, DeclaredThing(template, written, ""))
         return
     if thing.section == STREAMS and thing_of(thing.name) != thing:
         other = thing_of(thing.name)
@@ -149,7 +149,7 @@ def _read_thing(declaration: Declaration, document: Document, thing: Thing) -> N
             f"{thing.name!r} is the stream of a bucket; declare `{other.section}: {other.name}`",
         )
     config = _READERS[thing.section](document, keys)
-    _add(declaration, document, keys, thing, Declared(config, write_thing(thing, config), ""))
+    _add(declaration, document, keys, thing, DeclaredThing(config, write_thing(thing, config), ""))
     if thing.section != STREAMS or CONSUMERS not in (mapping_at(document, keys)):
         return
     declaration.complete.add(thing)
@@ -160,17 +160,17 @@ def _read_thing(declaration: Declaration, document: Document, thing: Thing) -> N
             raise document.error(place, f"name {name!r}: no blanks, dots, slashes or wildcards")
         wanted = shapes.read_consumer(document, place, config)
         written = shapes.write_consumer(wanted, config)
-        _add(declaration, document, place, consumer, Declared(wanted, written, ""))
+        _add(declaration, document, place, consumer, DeclaredThing(wanted, written, ""))
 
 
 def _add(
-    declaration: Declaration, document: Document, keys: Keys, thing: Thing, declared: Declared
+    declaration: Declaration, document: Document, keys: Keys, thing: Thing, declared: DeclaredThing
 ) -> None:
     place = f"{document.path}:{document.place(keys).key_line}"
     if thing in declaration.things:
         first = declaration.things[thing].place
         raise document.error(keys, f"{thing} is declared twice; first in {first}")
-    declaration.things[thing] = Declared(declared.config, declared.written, place)
+    declaration.things[thing] = DeclaredThing(declared.config, declared.written, place)
 
 
 def as_file(things: Mapping[Thing, dict[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tradewind.cli.frame.settings import connect, manager
 from tradewind.client.errors import PermissionsError
 
 if TYPE_CHECKING:
-    from tradewind.cli.declared.apply_plan import Found
+    from tradewind.cli.declared.apply_plan import LiveThing
     from tradewind.cli.declared.declaration_files import Thing
 
 app = CommandApp("Export the configuration as a file for `apply`")
@@ -63,7 +63,7 @@ def export(
     note(f"wrote {output}")
 
 
-def _is_made(thing: Thing, found: Mapping[Thing, Found]) -> bool:
+def _is_made(thing: Thing, found: Mapping[Thing, LiveThing]) -> bool:
     """Whether a template has made it, or its stream: the template is what is written."""
     owner = found.get(replace(thing, consumer=""))
     return owner is not None and owner.is_made

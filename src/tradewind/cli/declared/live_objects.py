@@ -17,7 +17,7 @@ from tradewind.api.preview import PREVIEW_KEY
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import TEMPLATE_KEY, StreamTemplate
 from tradewind.cli.declared import shapes
-from tradewind.cli.declared.apply_plan import Action, Found, PlannedChange
+from tradewind.cli.declared.apply_plan import Action, LiveThing, PlannedChange
 from tradewind.cli.declared.declaration_files import (
     KV,
     STREAMS,
@@ -39,16 +39,16 @@ _STORE_SETTINGS: Final = tuple(get_type_hints(BucketSettings))
 
 def read_server(
     manager: JetStreamManager, consumers_of: Iterable[str] | None = None
-) -> dict[Thing, Found]:
+) -> dict[Thing, LiveThing]:
     """Everything on the server; consumers of these streams only, None: of all."""
     wanted = None if consumers_of is None else set(consumers_of)
-    found: dict[Thing, Found] = {}
+    found: dict[Thing, LiveThing] = {}
     for info in manager.streams.list().all():
         thing = thing_of(info.config.name)
         state = info.state
         note = f"{count_text(state.messages)} messages, {size_text(state.bytes)}"
         is_made = TEMPLATE_KEY in info.config.metadata
-        found[thing] = Found(write_thing(thing, info.config), note, is_made)
+        found[thing] = LiveThing(write_thing(thing, info.config), note, is_made)
         if thing.section != STREAMS or not state.consumer_count:
             continue
         if wanted is None or thing.name in wanted:
@@ -57,14 +57,14 @@ def read_server(
                     key = Thing(STREAMS, thing.name, consumer.name)
                     written = shapes.write_consumer(consumer.config, info.config)
                     waiting = f"{count_text(consumer.num_pending)} messages to deliver"
-                    found[key] = Found(written, waiting)
+                    found[key] = LiveThing(written, waiting)
     return found
 
 
-def read_templates(manager: JetStreamManager) -> dict[Thing, Found]:
+def read_templates(manager: JetStreamManager) -> dict[Thing, LiveThing]:
     """The templates of a Tradewind server."""
     return {
-        Thing(TEMPLATES, status.template.name): Found(
+        Thing(TEMPLATES, status.template.name): LiveThing(
             shapes.write_template(status.template), "its streams are kept"
         )
         for status in manager.templates.list()

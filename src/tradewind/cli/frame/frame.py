@@ -26,8 +26,8 @@ How to add a command
            table.print()
 
    Many flags, or flags of several commands, are a dataclass: `with_flags`. A noun in several
-   modules: `include`. `@app.command()` without a name makes the app that command itself
-   (`tradewind rtt`); `app.add` nests apps.
+   modules: `include`, or `include_later` if it is large. `@app.command()` without a name makes the
+   app that command itself (`tradewind rtt`); `app.add` nests apps.
    `Option` and `Argument` are typer's. Heavy imports go into functions.
 
 3. Failing: raise `failures.CommandError("what happened", "what to type", ...)`, or let errors of
@@ -46,6 +46,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
@@ -80,7 +81,8 @@ class CommandApp:
     def __init__(self, help_text: str) -> None:
         self.aliases: dict[str, str] = {}
         self.parts: dict[str, typer.Typer] = {}
-        names = {"aliases": self.aliases, "parts": self.parts}
+        self.later: list[str] = []
+        names = {"aliases": self.aliases, "parts": self.parts, "later": self.later}
         self.typer = _new_typer(
             cls=type("AliasedGroup", (SharedGroup,), names),
             help=help_text,
@@ -120,11 +122,26 @@ class CommandApp:
             self.parts.update(part.parts)
             self.aliases.update(part.aliases)
 
+    def include_later(self, *places: str) -> None:
+        """Takes over the commands of other apps, each "module:name of its CommandApp", when a
+        command is called or listed that is in none of the parts.
+        """
+        self.typer.callback()(_noun)
+        self.later.extend(places)
+
     def make(self, name: str) -> Command:
         """The command as typer runs it."""
         made = get_command(self.typer)
         made.name = name
         return made
+
+
+def load_app(place: str) -> CommandApp:
+    """The app at "module:name"."""
+    module, name = place.split(":")
+    app = getattr(import_module(module), name)
+    assert isinstance(app, CommandApp), f"{place} is not a CommandApp"
+    return app
 
 
 def _new_typer(**settings: Any) -> typer.Typer:
@@ -199,6 +216,7 @@ class SharedGroup(TyperGroup):
 
     aliases: dict[str, str] = {}
     parts: dict[str, typer.Typer] = {}
+    later: list[str] = []
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Examples, and where the shared flags are described."""
@@ -212,15 +230,25 @@ class SharedGroup(TyperGroup):
 
     def list_commands(self, _ctx: Context) -> list[str]:
         """The names of all commands, in order."""
+        self._include_rest()
         return sorted(self.parts)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """The command of a name or alias."""
+        if cmd_name not in self.parts and cmd_name not in self.aliases:
+            self._include_rest()
         name = self.aliases.get(cmd_name, cmd_name)
         if name in self.parts and name not in self.commands:
             self.commands[name] = get_command(self.parts[name])
             self.commands[name].name = name
         return super().get_command(ctx, name)
+
+    def _include_rest(self) -> None:
+        """Import the parts that only some commands need."""
+        while self.later:
+            app = load_app(self.later.pop())
+            self.parts.update(app.parts)
+            self.aliases.update(app.aliases)
 
     def resolve_command(
         self, ctx: Context, args: list[str]
@@ -228,8 +256,8 @@ class SharedGroup(TyperGroup):
         """The command that is called; an unknown name is an error with a hint."""
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing:
-            names = self.list_commands(ctx)
-            if name not in names and name not in self.aliases:
+            is_known = name in self.parts or name in self.aliases
+            if not is_known and name not in (names := self.list_commands(ctx)):
                 hint = near(name, [*names, *self.aliases])
                 ctx.fail(f"command {name!r} does not exist{hint}")
         return super().resolve_command(ctx, args)

@@ -261,7 +261,7 @@ def request(
         send_on=send_on,
         templates=templates,
     )
-    asking = Asking(
+    asking = ReplyHandling(
         replies=replies,
         stall_seconds=parse_duration_ns(reply_timeout, "--reply-timeout") / 1e9,
         wait_for_empty=wait_for_empty,
@@ -407,7 +407,7 @@ def _schedule(when: dict[str, str], *, target: str, source: str, ttl: str) -> li
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ReplyHandling:
     """How many answers are wanted, and how they are shown."""
 
     replies: int
@@ -418,7 +418,7 @@ class Asking:
     json: bool
 
 
-async def _request(outgoing: OutgoingMessage, asking: Asking) -> int:
+async def _request(outgoing: OutgoingMessage, asking: ReplyHandling) -> int:
     from tradewind.client.errors import NoRespondersError
 
     answered = asked = 0
@@ -438,7 +438,11 @@ async def _request(outgoing: OutgoingMessage, asking: Asking) -> int:
 
 
 async def _ask(
-    connection: Connection, subject: str, data: bytes, headers: Headers | None, asking: Asking
+    connection: Connection,
+    subject: str,
+    data: bytes,
+    headers: Headers | None,
+    asking: ReplyHandling,
 ) -> int:
     """Send one request and show its answers; how many there were."""
     began_ns = time.perf_counter_ns()

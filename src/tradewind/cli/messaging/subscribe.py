@@ -91,7 +91,7 @@ TranslateFlag = Annotated[
 
 
 @dataclass(slots=True, kw_only=True)
-class Wanted:
+class SubscribePlan:
     """The messages to subscribe to, and how they are handled."""
 
     subjects: list[str]
@@ -194,11 +194,11 @@ def _wanted(
     queue: str,
     durable: str,
     stream: str,
-) -> Wanted:
+) -> SubscribePlan:
     given = [flag for flag, (value, _, _) in start_choices.items() if value]
     if len(given) > 1:
         raise CommandError(f"{given[0]} and {given[1]}: use only one", exit_code=EXIT_USAGE)
-    wanted = Wanted(subjects=subjects, queue=queue, durable=durable, stream=stream)
+    wanted = SubscribePlan(subjects=subjects, queue=queue, durable=durable, stream=stream)
     wanted.is_stream = bool(given or durable or stream)
     if given:
         value, wanted.start, text = start_choices[given[0]]
@@ -206,7 +206,7 @@ def _wanted(
     return wanted
 
 
-def _check(wanted: Wanted, *, dump: str) -> None:
+def _check(wanted: SubscribePlan, *, dump: str) -> None:
     if wanted.inbox and wanted.is_stream:
         raise CommandError("--inbox cannot be combined with a stream: streams do not store inboxes")
     if wanted.queue and wanted.is_stream:
@@ -223,7 +223,7 @@ def _check(wanted: Wanted, *, dump: str) -> None:
 # ------------------------------------------------------------------ reading
 
 
-async def read_messages(connection: Connection, wanted: Wanted) -> AsyncGenerator[Msg, None]:
+async def read_messages(connection: Connection, wanted: SubscribePlan) -> AsyncGenerator[Msg, None]:
     """The wanted messages, from wherever they come."""
     if wanted.is_stream:
         source = _stream_messages(connection, wanted)
@@ -241,13 +241,15 @@ async def read_messages(connection: Connection, wanted: Wanted) -> AsyncGenerato
                 return
 
 
-def _settle(wanted: Wanted, message: Msg) -> None:
+def _settle(wanted: SubscribePlan, message: Msg) -> None:
     """Acknowledge a message that was shown, if that is wanted."""
     if wanted.durable or (wanted.ack and metadata_of(message) is not None):
         message.ack()
 
 
-async def _core_messages(connection: Connection, wanted: Wanted) -> AsyncGenerator[Msg, None]:
+async def _core_messages(
+    connection: Connection, wanted: SubscribePlan
+) -> AsyncGenerator[Msg, None]:
     subjects = wanted.subjects or [connection.new_inbox()]
     arrived: asyncio.Queue[Msg | None] = asyncio.Queue(TAKE_MAX)
 
@@ -293,7 +295,9 @@ async def _next(
         getter.cancel()
 
 
-async def _stream_messages(connection: Connection, wanted: Wanted) -> AsyncGenerator[Msg, None]:
+async def _stream_messages(
+    connection: Connection, wanted: SubscribePlan
+) -> AsyncGenerator[Msg, None]:
     js = connection.jetstream()
     stream = wanted.stream or await js.manager.streams.find(wanted.subjects[0])
     if wanted.durable:
@@ -324,7 +328,7 @@ async def _stream_messages(connection: Connection, wanted: Wanted) -> AsyncGener
             yield some[0]
 
 
-async def _durable(js: JetStream, stream: str, wanted: Wanted) -> Consumer:
+async def _durable(js: JetStream, stream: str, wanted: SubscribePlan) -> Consumer:
     """A consumer that remembers what was read; it is made if it is not there."""
     from tradewind.client.api_errors import ConsumerNotFoundError
 
@@ -361,7 +365,7 @@ def _start_settings(start: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------ showing
 
 
-async def _show(wanted: Wanted, look: MessageStyle) -> None:
+async def _show(wanted: SubscribePlan, look: MessageStyle) -> None:
     troubles = Troubles()
     async with await connect_async(on_event=troubles.on_event) as connection:
         matcher = await _matcher(connection, look) if wanted.match_replies else None
@@ -412,7 +416,7 @@ def _remember(known: dict[str, Item], subject: str, item: Item) -> None:
     known[subject] = item
 
 
-async def _report(wanted: Wanted, rows: int) -> None:
+async def _report(wanted: SubscribePlan, rows: int) -> None:
     """Count messages by subject and show the most frequent ones, live on a terminal."""
     from tradewind.cli.frame.live import LiveScreen
 

@@ -105,7 +105,7 @@ def watch(
     if not every_ns:
         raise CommandError("--every: more than 0, for example 5s", exit_code=EXIT_USAGE)
     said: dict[str, object] = {}
-    with _Watched(origin, standby) as watched:
+    with _WatchedSides(origin, standby) as watched:
         while True:
             results = [watched.say_changes(stream, said, rpo_max_ns) for stream in streams]
             flush()
@@ -380,7 +380,7 @@ def _both(
         )
 
 
-class _Watched:
+class _WatchedSides:
     """Both sides for a long time: the origin may come and go."""
 
     def __init__(self, origin: str, standby: str) -> None:
@@ -389,7 +389,7 @@ class _Watched:
         self._standby: Connection | None = None
         self._recovery: DisasterRecovery | None = None
 
-    def __enter__(self) -> _Watched:
+    def __enter__(self) -> _WatchedSides:
         self._stack.__enter__()
         self._standby = self._stack.enter_context(connect_place(self._standby_place))
         return self

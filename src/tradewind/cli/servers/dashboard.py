@@ -15,7 +15,7 @@ from tradewind.cli.frame.settings import current
 
 if TYPE_CHECKING:
     from tradewind.client.core.connect_options import ConnectOptions
-    from tradewind.dashboard.data.runs import Launching
+    from tradewind.dashboard.data.runs import LaunchCommand
 
 app = CommandApp("View and manage a server in a browser")
 
@@ -86,12 +86,12 @@ def dashboard(
     asyncio.run(made.run_async(tell))
 
 
-def _launching() -> Launching:
+def _launching() -> LaunchCommand:
     """How programs are started that connect as this one does; logins are not among their words."""
-    from tradewind.dashboard.data.runs import PROGRAM, Launching
+    from tradewind.dashboard.data.runs import PROGRAM, LaunchCommand
 
     words, environment = current().for_programs()
-    return Launching((*PROGRAM, *words), environment)
+    return LaunchCommand((*PROGRAM, *words), environment)
 
 
 def connect_options() -> ConnectOptions:

@@ -18,7 +18,7 @@ from tradewind.cli.frame.frame import CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import Columns, flush, line, note, value_text
 from tradewind.cli.frame.settings import current
 from tradewind.cli.frame.text_formats import time_text
-from tradewind.cli.messaging.subscribe import Wanted, read_messages, since_start
+from tradewind.cli.messaging.subscribe import SubscribePlan, read_messages, since_start
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg
@@ -104,18 +104,18 @@ def events(
         chosen |= _SERVER
     if stream:
         start = since_start(since) or {"deliver_policy": "all"}
-        wanted = Wanted(subjects=subjects or [], stream=stream, is_stream=True, start=start)
+        wanted = SubscribePlan(subjects=subjects or [], stream=stream, is_stream=True, start=start)
     else:
 
         def tell(subscribed: list[str]) -> None:
             for subject in subscribed:
                 note(f"Listening for {chosen[subject]} on {subject}")
 
-        wanted = Wanted(subjects=list(chosen), on_ready=tell)
+        wanted = SubscribePlan(subjects=list(chosen), on_ready=tell)
     run_until_stopped(_follow(wanted, look, count))
 
 
-async def _follow(wanted: Wanted, look: EventStyle, count: int) -> None:
+async def _follow(wanted: SubscribePlan, look: EventStyle, count: int) -> None:
     troubles = Troubles()
     shown = 0
     async with await connect_async(on_event=troubles.on_event) as connection:

@@ -26,19 +26,20 @@ from tradewind.cli.frame.text_formats import (
     size_text,
     time_text,
 )
-from tradewind.cli.streams.stream_backup import app as backup_app
-from tradewind.cli.streams.stream_change import app as change_app
 from tradewind.cli.streams.stream_details import last_message, show_state, show_stream
-from tradewind.cli.streams.stream_messages import app as messages_app
-from tradewind.cli.streams.stream_truncate import app as truncate_app
-from tradewind.cli.streams.stream_verify import app as verify_app
-from tradewind.cli.streams.stream_why import app as why_app
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
 
 app = CommandApp("Manage streams")
-app.include(change_app, messages_app, backup_app, truncate_app, verify_app, why_app)
+app.include_later(
+    "tradewind.cli.streams.stream_change:app",
+    "tradewind.cli.streams.stream_messages:app",
+    "tradewind.cli.streams.stream_backup:app",
+    "tradewind.cli.streams.stream_truncate:app",
+    "tradewind.cli.streams.stream_verify:app",
+    "tradewind.cli.streams.stream_why:app",
+)
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 AllFlag = Annotated[bool, Option("--all", "-a", help="Include streams of buckets")]

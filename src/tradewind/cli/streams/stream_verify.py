@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tradewind.chain.chain_entries import ChainRecord
     from tradewind.chain.checkpoints import Checkpoint
     from tradewind.chain.report import ChainReport
+    from tradewind.chain.signed_heads import SignedHead
     from tradewind.chain.verifier import ChainedMessage
-    from tradewind.chain.witnesses import SignedHead
     from tradewind.cli.streams.chain_places import StoredStream
     from tradewind.sync import JetStream
 
@@ -110,9 +110,9 @@ def check_keys(keys: list[str]) -> None:
 
 
 def _kept(flags: VerifyFlags) -> list[SignedHead]:
-    from tradewind.chain.offline import read_witness
+    from tradewind.chain.offline import read_signed_head
 
-    return [read_witness(path) for path in flags.checkpoint or []]
+    return [read_signed_head(path) for path in flags.checkpoint or []]
 
 
 def _verify_online(stream: str, flags: VerifyFlags) -> ChainReport:
@@ -366,10 +366,10 @@ def _check_continues(js: JetStream, stream: str, path: Path, head: Checkpoint) -
     """CommandError unless the chain continues the one of the checkpoint in a file."""
     from tradewind.chain import checkpoints, merkle
     from tradewind.chain.chain_entries import digest_of
-    from tradewind.chain.offline import read_witness
+    from tradewind.chain.offline import read_signed_head
     from tradewind.chain.proofs import hash_of
 
-    old = checkpoints.decode(read_witness(path).line)
+    old = checkpoints.decode(read_signed_head(path).line)
     stays = f"{path} is left unchanged"
     if not checkpoints.is_signed(old):
         raise CommandError(f"{path}: the signature does not match the key", stays)

@@ -13,7 +13,7 @@ cdef struct Line:
     int count
 
 
-cdef class Ready:
+cdef class ReadyResult:
     cdef object _value
 
 

@@ -13,7 +13,7 @@ CONTROL_PONG: Final[str]
 
 _Value = TypeVar("_Value")
 
-class Ready(Generic[_Value]):
+class ReadyResult(Generic[_Value]):
     def __init__(self, value: _Value) -> None: ...
     def __await__(self) -> Generator[Any, None, _Value]: ...
 

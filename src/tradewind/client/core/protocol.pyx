@@ -46,7 +46,7 @@ CONTROL_PING = "PING"
 CONTROL_PONG = "PONG"
 
 
-cdef class Ready:
+cdef class ReadyResult:
     """An awaitable that already has its result."""
 
     def __cinit__(self, value):
@@ -110,7 +110,7 @@ cdef class MessageInbox:
 
     def __anext__(self):
         if self._count:
-            return Ready(self._pop())
+            return ReadyResult(self._pop())
         return self.owner._wait_next()
 
     def end(self):

@@ -30,7 +30,7 @@ cdef enum:
     KEEP_BYTES = 1 << 20
 
 
-cdef class Done:
+cdef class FinishedCall:
     """The result of an awaited call that needs no waiting."""
 
     def __await__(self):
@@ -55,7 +55,7 @@ cdef class OutboxRoom:
         return self._owner.wait_for_room().__await__()
 
 
-cdef object DONE = Done()
+cdef object DONE = FinishedCall()
 
 
 cdef class Publisher:

@@ -13,3 +13,4 @@ cdef class Entry:
     cdef readonly uint64_t size
     cdef int64_t _created_ns        # used if there is no text
     cdef bytes _created_text        # RFC 3339; None: the number applies
+    cdef str _ttl_text              # the header of a value that expires; None: it does not

@@ -16,7 +16,8 @@ import datetime
 
 from tradewind.api.times import format_time, parse_time
 from tradewind.client.errors import BadAnswerError, BadKeyError
-from tradewind.client.kv.kv_types import MESSAGE_SIZE, Operation, operation_of
+from tradewind.client.kv.kv_types import MESSAGE_SIZE, Operation, operation_of, ttl_ns_of
+from tradewind.durations import SECOND_NS
 
 cdef enum:
     DIGITS_MAX = 19
@@ -25,6 +26,7 @@ cdef object PUT = Operation.PUT
 cdef bytes SUBJECT = b"\r\nNats-Subject: "
 cdef bytes SEQUENCE = b"\r\nNats-Sequence: "
 cdef bytes TIME = b"\r\nNats-Time-Stamp: "
+cdef bytes TTL = b"\r\nNats-TTL: "
 cdef bytes OPERATION = b"KV-Operation"
 cdef bytes REASON = b"Nats-Marker-Reason"
 cdef bytes SEQ_MEMBER = b'"seq":'
@@ -50,10 +52,12 @@ cdef class Entry:
 
     `revision` counts all changes of the bucket. `delta` is the number of newer entries that the
     same watch or history still has. With `meta_only` there is no `value`, and `size` is its size.
+    `ttl` is how long it lives from `created` on, if it expires by itself.
     """
 
     def __init__(self, str bucket not None, str key not None, bytes value not None,
-                 uint64_t revision, created_ns, operation=PUT, uint64_t delta=0, size=None):
+                 uint64_t revision, created_ns, operation=PUT, uint64_t delta=0, size=None,
+                 str ttl_text=None):
         self.bucket = bucket
         self.key = key
         self.value = value
@@ -62,6 +66,7 @@ cdef class Entry:
         self.delta = delta
         self.size = len(value) if size is None else size
         self._created_ns = created_ns
+        self._ttl_text = ttl_text
 
     @property
     def created_ns(self):
@@ -80,6 +85,17 @@ cdef class Entry:
     def is_deleted(self):
         """Whether it is a deletion marker instead of a value."""
         return self.operation is not PUT
+
+    @property
+    def ttl_ns(self):
+        """The nanoseconds after which it expires; None if it does not."""
+        return None if self._ttl_text is None else ttl_ns_of(self._ttl_text)
+
+    @property
+    def ttl(self):
+        """The seconds after which it expires, counted from `created`; None if it does not."""
+        ttl_ns = self.ttl_ns
+        return None if ttl_ns is None else ttl_ns / SECOND_NS
 
     def __eq__(self, other):
         cdef Entry entry
@@ -142,6 +158,10 @@ def entry_from_direct(str bucket not None, str key not None, Py_ssize_t prefix_s
     entry.value = message.data
     entry.size = PyBytes_GET_SIZE(message.data)
     entry.operation = PUT
+    if TTL in block:
+        text = last_field(block, TTL, &size)
+        if text != NULL:
+            entry._ttl_text = PyBytes_FromStringAndSize(text, size).decode("latin-1")
     if OPERATION in block or REASON in block:
         entry.operation = operation_of(message.headers)
     return entry
@@ -162,6 +182,7 @@ def entry_from_delivery(str bucket not None, Py_ssize_t prefix_size, Msg message
     if message._header is not None:
         headers = message.headers
         entry.operation = operation_of(headers)
+        entry._ttl_text = headers.get("Nats-TTL")
         if not entry.size and MESSAGE_SIZE in headers:
             entry.size = int(headers[MESSAGE_SIZE])
     return entry

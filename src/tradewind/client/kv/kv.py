@@ -4,13 +4,15 @@ Owns the operations on keys, with the conventions of all NATS clients; creating 
 is in `bucket_manager.py`, watching changes in `watch.py`. A call never returns before the server
 has acknowledged the change.
 
-    put        message on $KV.<bucket>.<key>
+    put        message on $KV.<bucket>.<key>; with a ttl also Nats-TTL and Nats-Rollup: sub, so that
+               no older value comes back when this one expires
     delete     empty message with KV-Operation: DEL; the history stays
     purge      empty message with KV-Operation: PURGE and Nats-Rollup: sub; the history goes
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -18,11 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.api.errors import MESSAGE_TTL_DISABLED
 from tradewind.api.names import KV_STREAM, KV_SUBJECTS
 from tradewind.api.stream_types import StreamInfo
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.api_errors import (
     JetStreamApiError,
+    MessageTtlDisabledError,
     NoMessageFoundError,
     StreamNotFoundError,
     StreamWrongLastSequenceConstantError,
@@ -41,6 +45,14 @@ from tradewind.client.errors import (
     OptionsError,
     WrongRevisionError,
 )
+from tradewind.client.kv.atomic_changes import (
+    Change,
+    compare_and_set,
+    increment,
+    modify,
+    touch,
+    value_of,
+)
 from tradewind.client.kv.entries import (
     Entry,
     ack_sequence,
@@ -49,14 +61,19 @@ from tradewind.client.kv.entries import (
     entry_from_direct,
 )
 from tradewind.client.kv.kv_types import (
+    KEEP_TTL,
     OPERATION,
+    TTL_HEADER,
     KvStatus,
     Operation,
     check_filter,
     operation_of,
 )
+from tradewind.client.kv.locks import LOCK_SECONDS, KeyLock
+from tradewind.client.kv.renewals import Renewals
 from tradewind.client.kv.watch import Watcher, open_messages
 from tradewind.client.streams.api_requests import RESEND_SECONDS, LeaderWait
+from tradewind.durations import SECOND_NS
 from tradewind.status_codes import NO_RESPONDERS, NOT_FOUND
 
 if TYPE_CHECKING:
@@ -65,6 +82,8 @@ if TYPE_CHECKING:
 
 API_PREFIX: Final = "$JS.API."
 MARKER_SECONDS: Final = 30 * 60.0
+# A server removes what has expired in rounds: the pause between looks at an expired value.
+EXPIRING_SECONDS: Final = 0.1
 _WRONG_REVISION = (StreamWrongLastSequenceError, StreamWrongLastSequenceConstantError)
 
 
@@ -99,19 +118,31 @@ class KeyValue:
         self._put_prefix = put_prefix + self._prefix
         self._get_prefix = f"{api.prefix}DIRECT.GET.{self.stream}.{self._prefix}"
         self._seconds = api.timeout
+        # A mirror does not know what its origin allows.
+        self._allows_ttl = config.allow_msg_ttl or config.mirror is not None
+        self._renewals = Renewals()
 
     def __repr__(self) -> str:
         return f"KeyValue({self.bucket!r})"
 
     # ------------------------------------------------------------------ reading
 
-    async def get(self, key: str, *, revision: int | None = None) -> Entry | None:
+    async def get(
+        self, key: str, *, revision: int | None = None, renew: DurationInput | None = None
+    ) -> Entry | None:
         """The last value of a key, or that of a revision; None if there is none or it is deleted.
 
-        A revision of another key counts as none.
+        A revision of another key counts as none. With `renew` a value that expires lives that long
+        from now on, which is written at most once per tenth of this time.
         """
+        if renew is not None and revision is not None:
+            raise OptionsError("renew and revision: use only one of them")
         entry = await self._load(key, revision)
-        return None if entry is None or entry.is_deleted else entry
+        if entry is None or entry.is_deleted:
+            return None
+        if renew is None or entry.ttl_ns is None:
+            return entry
+        return await self._renewed(entry, renew)
 
     async def keys(self, *filters: str) -> AsyncIterator[str]:
         """The keys that have a value: all, or those that match one of the patterns.
@@ -181,9 +212,15 @@ class KeyValue:
 
     # ------------------------------------------------------------------ writing
 
-    async def put(self, key: str, value: Payload) -> int:
-        """Set the value of a key; the revision that it got."""
+    async def put(self, key: str, value: Payload, *, ttl: DurationInput | None = None) -> int:
+        """Set the value of a key; the revision that it got.
+
+        After `ttl` (at least 1 second) the key expires; the bucket must `allow_ttl`. A value that
+        expires replaces the history of the key, so that no older value comes back.
+        """
         check_key(key)
+        if ttl is not None:
+            return await self._publish(key, value, {}, await self._expiring(ttl))
         pending = self._js._publish_now(self._put_prefix + key, value)
         if pending is None:
             pending = await self._js.publish_async(self._put_prefix + key, value)
@@ -198,10 +235,7 @@ class KeyValue:
             raise self._gone() from None
 
     async def create(self, key: str, value: Payload, *, ttl: DurationInput | None = None) -> int:
-        """Set the value of a key that has none; KeyExistsError if it has one.
-
-        After `ttl` (seconds or a timedelta) it expires; the bucket must `allow_ttl`.
-        """
+        """Set the value of a key that has none; KeyExistsError if it has one. `ttl` as in `put`."""
         try:
             return await self._write(key, value, 0, ttl)
         except WrongRevisionError:
@@ -221,9 +255,74 @@ class KeyValue:
     ) -> int:
         """Set the value if this is the last revision of the key; WrongRevisionError if not.
 
-        Revision 0 means that the key was never written. With `ttl` as in `create`.
+        Revision 0 means that the key was never written. Without `ttl` the new value does not
+        expire, with "keep" it expires when the old one would have; otherwise as in `put`.
         """
+        if ttl == KEEP_TTL:
+            ttl = await self._remaining(await self._load(key, revision) if revision else None)
         return await self._write(key, value, revision, ttl)
+
+    async def touch(self, key: str, ttl: DurationInput) -> int:
+        """Let the value of a key expire after `ttl` from now; the new revision.
+
+        The value stays the same. KeyNotFoundError if the key has none.
+        """
+        return await touch(self, key, ttl)
+
+    async def modify(
+        self, key: str, change: Change, *, ttl: DurationInput | None = KEEP_TTL
+    ) -> int | None:
+        """Replace the value of a key by `change(value)`, atomically; the new revision.
+
+        `change` gets None if the key has no value. It is called again if another client was faster,
+        and returns None to leave the key as it is; then there is no new revision. The new value
+        expires when the old one would have, unless there is another `ttl`.
+
+        >>> await bucket.modify("basket.7", lambda old: (old or b"") + b" apples")
+        """
+        return await modify(self, key, change, ttl)
+
+    async def compare_and_set(
+        self,
+        key: str,
+        expected: bytes | None,
+        value: Payload,
+        *,
+        ttl: DurationInput | None = None,
+    ) -> bool:
+        """Set the value if the present one is the expected one; whether it was.
+
+        None expects that the key has no value. `ttl` as in `update`.
+        """
+        return await compare_and_set(self, key, expected, value, ttl)
+
+    async def increment(
+        self, key: str, by: int = 1, *, ttl: DurationInput | None = KEEP_TTL
+    ) -> int:
+        """Add to the whole number that a key holds as text, and return the result.
+
+        A key without a value counts as 0. It expires when it would have, unless there is a `ttl`.
+        BadNumberError if the value is no number of 64 bits.
+        """
+        return await increment(self, key, by, ttl)
+
+    def lock(
+        self,
+        key: str,
+        *,
+        ttl: DurationInput = LOCK_SECONDS,
+        timeout: float | None = None,
+        owner: str = "",
+    ) -> KeyLock:
+        """A lock with the name of this key, to be used with `async with`.
+
+        It is renewed while it is held, and free `ttl` after its holder is gone. LockTimeoutError if
+        others hold it for `timeout` seconds. `owner` is shown to them.
+
+        >>> async with bucket.lock("nightly-report") as lock:
+        ...     await store_report(fencing_token=lock.token)
+        """
+        return KeyLock(self, key, ttl=ttl, timeout=timeout, owner=owner)
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key; its history stays. With a revision only if that is the last one."""
@@ -238,7 +337,7 @@ class KeyValue:
         """
         options: PublishOptions = {"rollup": "sub"}
         if ttl is not None:
-            options["ttl"] = ttl
+            options |= await self._expiring(ttl)
         await self._mark(key, {OPERATION: Operation.PURGE}, revision, options)
 
     async def purge_deletes(self, older_than: DurationInput = MARKER_SECONDS) -> int:
@@ -252,8 +351,7 @@ class KeyValue:
         if not markers:
             return 0
         streams = self._js.manager.streams
-        info = await streams.info(self.stream)
-        now_ns = time.time_ns() if info.ts == ZERO_TIME else parse_time(info.ts)
+        now_ns = await self._server_time_ns()
         removed = 0
         for marker in markers:
             is_old = now_ns - marker.created_ns >= least_ns
@@ -331,14 +429,80 @@ class KeyValue:
             return None
         operation = operation_of(found.headers)
         size = len(found.data)
-        return Entry(self.bucket, key, found.data, found.seq, found.time_ns, operation, 0, size)
+        ttl_text = found.headers.get(TTL_HEADER)
+        return Entry(
+            self.bucket, key, found.data, found.seq, found.time_ns, operation, 0, size, ttl_text
+        )
 
-    async def _write(self, key: str, value: Payload, last: int, ttl: DurationInput | None) -> int:
+    async def _write(
+        self,
+        key: str,
+        value: Payload,
+        last: int,
+        ttl: DurationInput | None,
+        *,
+        msg_id: str = "",
+    ) -> int:
         check_key(key)
         options: PublishOptions = {"expect_last_subject_sequence": last}
+        if msg_id:
+            options["msg_id"] = msg_id
         if ttl is not None:
-            options["ttl"] = ttl
+            options |= await self._expiring(ttl)
         return await self._publish(key, value, {}, options)
+
+    async def _expiring(self, ttl: DurationInput) -> PublishOptions:
+        """The options of a value that expires; an error if the bucket keeps values for ever."""
+        if not self._allows_ttl:
+            # An old server would ignore the header, and keep the value.
+            try:
+                info = await self._js.manager.streams.info(self.stream)
+            except StreamNotFoundError:
+                raise self._gone() from None
+            if not info.config.allow_msg_ttl:
+                kind = MESSAGE_TTL_DISABLED
+                raise MessageTtlDisabledError(kind.code, kind.err_code, kind.text)
+            self._allows_ttl = True
+        if ttl == "never":
+            return {"ttl": ttl}
+        if duration_ns("ttl", ttl) < SECOND_NS:
+            raise OptionsError(f"ttl must be at least 1 second, not {ttl!r}; numbers are seconds")
+        return {"ttl": ttl, "rollup": "sub"}
+
+    async def _remaining(self, entry: Entry | None) -> float | None:
+        """The seconds until an entry expires, at least 1; None if it does not.
+
+        No server takes less than a second, and more would prolong its life with each change: an
+        entry with less is left to expire, and counts as changed by then.
+        """
+        if entry is None or (ttl_ns := entry.ttl_ns) is None or value_of(entry) is None:
+            return None
+        left_ns = entry.created_ns + ttl_ns - await self._server_time_ns()
+        if left_ns >= SECOND_NS:
+            return left_ns / SECOND_NS
+        await asyncio.sleep(max(left_ns / SECOND_NS, EXPIRING_SECONDS))
+        raise WrongRevisionError(
+            f"key {entry.key!r} of bucket {self.bucket!r}: revision {entry.revision} has expired",
+            None,
+        )
+
+    async def _renewed(self, entry: Entry, ttl: DurationInput) -> Entry | None:
+        """The entry after a read renewed its time to live, if that was due."""
+        age_ns = time.time_ns() - entry.created_ns
+        ttl_ns = duration_ns("renew", ttl)
+        if not self._renewals.begin_if_due(entry.key, ttl_ns, age_ns, time.monotonic()):
+            return entry
+        with suppress(WrongRevisionError):  # a newer value has a time to live of its own
+            await self._write(entry.key, entry.value, entry.revision, ttl)
+        return await self.get(entry.key)
+
+    async def _server_time_ns(self) -> int:
+        """The clock of the server; ours if the server is too old to say."""
+        try:
+            info = await self._js.manager.streams.info(self.stream)
+        except StreamNotFoundError:
+            raise self._gone() from None
+        return time.time_ns() if info.ts == ZERO_TIME else parse_time(info.ts)
 
     async def _mark(
         self, key: str, headers: dict[str, str], revision: int | None, options: PublishOptions

@@ -14,26 +14,34 @@ from tradewind.api.names import KV_STREAM
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import BadKeyError
 from tradewind.client.streams.bucket_status import BucketStatus
-from tradewind.durations import SECOND_NS
+from tradewind.durations import DURATION_NS_MAX, SECOND_NS, parse_duration_ns
 from tradewind.subjects import is_valid_subject
 
 OPERATION: Final = "KV-Operation"
 MARKER_REASON: Final = "Nats-Marker-Reason"
 MESSAGE_SIZE: Final = "Nats-Msg-Size"
+TTL_HEADER: Final = "Nats-TTL"
+# Instead of a time to live: the new value expires when the old one would have.
+KEEP_TTL: Final = "keep"
+# More digits of seconds exceed 64 bits of nanoseconds in any case.
+TTL_DIGITS_MAX: Final = 12
 _FILTER = re.compile(r"[-/_=.*>a-zA-Z0-9]+")
 
 
 class Operation(StrEnum):
-    """The change that an entry records. PURGE also removed all older entries of the key."""
+    """The change that an entry records. PURGE also removed all older entries of the key, and so
+    did EXPIRED, by which the server reports that the time to live of the value has passed.
+    """
 
     PUT = "PUT"
     DELETE = "DEL"
     PURGE = "PURGE"
+    EXPIRED = "EXPIRED"
 
 
 # Why the server removed a value by itself, and what that is to a watcher.
 _REASONS = {
-    "MaxAge": Operation.PURGE,
+    "MaxAge": Operation.EXPIRED,
     "Purge": Operation.PURGE,
     "Remove": Operation.DELETE,
 }
@@ -56,6 +64,13 @@ def operation_of(headers: Headers) -> Operation:
     if text is None or text == Operation.PUT:
         return Operation.PUT
     return Operation.PURGE if text == Operation.PURGE else Operation.DELETE
+
+
+def ttl_ns_of(text: str) -> int | None:
+    """The nanoseconds of a Nats-TTL header, which has seconds or a duration; None: no expiry."""
+    if text.isascii() and text.isdecimal():
+        return min(int(text[:TTL_DIGITS_MAX]) * SECOND_NS, DURATION_NS_MAX)
+    return parse_duration_ns(text)
 
 
 class KvStatus(BucketStatus, frozen=True):

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.string cimport memcpy
 
-from tradewind.client.core.protocol cimport Ready
+from tradewind.client.core.protocol cimport ReadyResult
 from tradewind.containers.buffer cimport write_decimal
 
 from asyncio import get_running_loop
@@ -58,7 +58,7 @@ cdef class PendingAck:
     def known(self):
         """Await this to wait for the outcome, which is then in `answer` or `error`."""
         if self._answer is not None or self._error is not None:
-            return Ready(None)
+            return ReadyResult(None)
         return self._new_future()
 
     def wait(self):
@@ -71,7 +71,7 @@ cdef class PendingAck:
     def __await__(self):
         self.is_claimed = True
         if self._answer is not None or self._error is not None:
-            return Ready(self.ack())
+            return ReadyResult(self.ack())
         return self._finish(self._new_future()).__await__()
 
     async def _finish(self, future):

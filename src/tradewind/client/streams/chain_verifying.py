@@ -21,8 +21,8 @@ from tradewind.chain.checkpoints import Checkpoint
 from tradewind.chain.offline import COPIES_MAX
 from tradewind.chain.passes import ChainPass
 from tradewind.chain.proofs import hash_of
+from tradewind.chain.signed_heads import SignedHead
 from tradewind.chain.verifier import ChainedMessage, ChainVerifier
-from tradewind.chain.witnesses import SignedHead
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.errors import BadAnswerError, OperationTimeoutError, OptionsError
 
@@ -60,8 +60,8 @@ async def verify_stream(
         chain.algorithm,
         first_index=chain.first_index,
         before=chain.before,
-        witnesses=iter(chain.witnesses),
-        kept=[_witness(one) for one in checkpoints],
+        signed_heads=iter(chain.signed_heads),
+        kept=[_signed_head(one) for one in checkpoints],
         keys=keys,
         is_copy=is_copy,
     )
@@ -107,7 +107,7 @@ class _RemoteChain:
         self.stream = stream
         self.first_index = 0
         self.before: bytes | None = None
-        self.witnesses: list[SignedHead] = []
+        self.signed_heads: list[SignedHead] = []
 
     async def open(self, last: int) -> None:
         """Ask for its head; begin this many entries before its end, 0 for all."""
@@ -117,7 +117,7 @@ class _RemoteChain:
         self.is_broken, self.broken_index = info.is_broken, info.broken_index
         if info.checkpoint is not None:
             line = heads.encode(info.checkpoint)
-            self.witnesses = [SignedHead("the last checkpoint of the server", line)]
+            self.signed_heads = [SignedHead("the last checkpoint of the server", line)]
         if last and last < self.size:
             self.first_index = self.size - last
             page = await self.js.chains.entries(self.stream, self.first_index, 1)
@@ -271,7 +271,7 @@ async def get_exact(
     )
 
 
-def _witness(one: Checkpoint | SignedHead) -> SignedHead:
+def _signed_head(one: Checkpoint | SignedHead) -> SignedHead:
     if isinstance(one, Checkpoint):
         return SignedHead("the checkpoint that was kept", heads.encode(one))
     return one

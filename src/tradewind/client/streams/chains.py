@@ -26,8 +26,8 @@ from tradewind.client.errors import BadAnswerError, OptionsError
 if TYPE_CHECKING:
     from tradewind.chain.checkpoints import Checkpoint
     from tradewind.chain.report import ChainReport
+    from tradewind.chain.signed_heads import SignedHead
     from tradewind.chain.verifier import ChainedMessage
-    from tradewind.chain.witnesses import SignedHead
     from tradewind.client.jetstream import JetStream
 
 

@@ -6,6 +6,7 @@ creates or changes consumers, which is up to `manager.py`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypedDict, Unpack
@@ -23,13 +24,13 @@ from tradewind.client.streams.config_settings import choice_of
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
 from tradewind.client.streams.manager import Consumers
 from tradewind.client.streams.ordered import OrderedConsumer
+from tradewind.client.streams.pull_policies import ConsumePolicy, FetchPolicy, PullOptions
 from tradewind.client.streams.pulled import (
     BATCH_MAX,
     EXPIRES,
     MESSAGES_MAX,
     ConsumerMessages,
     FetchedMessages,
-    PullOptions,
     check_positive,
 )
 from tradewind.client.streams.setting_types import Delivery
@@ -130,7 +131,8 @@ class Consumer:
             no_wait=no_wait,
             **options,
         )
-        return FetchedMessages(self._source, settings, max_messages)
+        now = asyncio.get_running_loop().time
+        return FetchedMessages(self._source, FetchPolicy(settings, max_messages, now))
 
     @opening
     async def consume(
@@ -160,12 +162,7 @@ class Consumer:
         settings = consume_options(expires, idle_heartbeat, max_bytes, options)
         check_consume(max_messages, threshold)
         return ConsumerMessages(
-            self._source,
-            settings,
-            max_messages=max_messages,
-            threshold=threshold,
-            callback=callback,
-            on_status=on_status,
+            self._source, ConsumePolicy(settings, max_messages, threshold), callback, on_status
         )
 
     def runner(self, handler: Handler, **settings: Unpack[RunSettings]) -> ConsumerRun:

@@ -108,6 +108,7 @@ class DeliveredMessages(Subscription, PullOwner):
         on_status: StatusHandler | None = None,
         pending_messages_max: int = 0,
         pending_bytes_max: int = 0,
+        is_temporary: bool = False,
     ) -> None:
         connection = source.api.connection
         super().__init__(
@@ -120,6 +121,7 @@ class DeliveredMessages(Subscription, PullOwner):
             messages_max=0,
         )
         self._source = source
+        self._is_temporary = is_temporary  # the consumer was created for these messages alone
         self._on_event = on_status
         self._readers: list[StatusEvents] = []
         self._loop = asyncio.get_running_loop()
@@ -282,7 +284,8 @@ class DeliveredMessages(Subscription, PullOwner):
         super()._close(error)
 
     def _release(self) -> None:
-        """Ask for nothing more: stop timers and tasks."""
+        """Ask for nothing more: stop timers and tasks, and delete a temporary consumer."""
+        was_open = not self._finished.is_set()
         self._inbox.set_refill(-1, 0)
         self._connection._link_watchers.discard(self._on_link)
         for name in list(self._timers):
@@ -294,6 +297,16 @@ class DeliveredMessages(Subscription, PullOwner):
         for reader in self._readers:
             reader.end()
         self._finished.set()
+        if was_open and self._is_temporary:
+            self._delete_consumer()
+
+    def _delete_consumer(self) -> None:
+        """Delete the consumer, without waiting for the answer."""
+        source = self._source
+        if self._connection.is_connected:
+            self._connection.publish(
+                source.api.subject("consumer_delete", source.stream, source.name)
+            )
 
     def _start(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         task = asyncio.ensure_future(work)

@@ -81,7 +81,7 @@ class StoredMsg:
         return epoch + timedelta(microseconds=self.time_ns // 1000)
 
 
-class _Done(ApiStruct, frozen=True, kw_only=True):
+class _SuccessAnswer(ApiStruct, frozen=True, kw_only=True):
     """The answer to a request that is only granted or refused."""
 
     success: bool = False
@@ -204,7 +204,7 @@ class Streams:
 
     async def delete(self, stream: str) -> bool:
         """Delete a stream with its messages and consumers."""
-        return (await self._api.call(_Done, "stream_delete", stream)).success
+        return (await self._api.call(_SuccessAnswer, "stream_delete", stream)).success
 
     async def purge(
         self,
@@ -318,7 +318,9 @@ class Streams:
     async def delete_message(self, stream: str, seq: int, *, erase: bool = True) -> bool:
         """Remove one message; its data is overwritten unless `erase` is false."""
         body = {"seq": seq} if erase else {"seq": seq, "no_erase": True}
-        return (await self._api.call(_Done, "stream_msg_delete", stream, body=body)).success
+        return (
+            await self._api.call(_SuccessAnswer, "stream_msg_delete", stream, body=body)
+        ).success
 
     async def _get_direct(self, stream: str, body: dict[str, Any]) -> StoredMsg:
         last = body.get("last_by_subj", "")
@@ -388,7 +390,7 @@ class Consumers:
 
     async def delete(self, stream: str, consumer: str) -> bool:
         """Delete a consumer."""
-        return (await self._api.call(_Done, "consumer_delete", stream, consumer)).success
+        return (await self._api.call(_SuccessAnswer, "consumer_delete", stream, consumer)).success
 
     async def pause(
         self, stream: str, consumer: str, until: datetime | DurationInput

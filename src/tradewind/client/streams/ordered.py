@@ -1,7 +1,7 @@
 """Ordered consumers: every message of a stream once and in order, despite interruptions.
 
-Owns the consumers on the server, which are created and replaced transparently: after a gap, a
-missing heartbeat or a reconnect, or if one is deleted. They need no acknowledgements.
+Owns creating the consumers on the server, which need no acknowledgements. `pulled.py` replaces one
+transparently: after a gap, a missing heartbeat or a reconnect, or if it is deleted.
 """
 
 from __future__ import annotations
@@ -19,33 +19,31 @@ from tradewind.client.core.openings import opening
 from tradewind.client.core.replies import nuid
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import (
-    ClientError,
-    ConnectionClosedError,
     JetStreamUnavailableError,
     OperationTimeoutError,
     OptionsError,
     SubscriptionClosedError,
 )
 from tradewind.client.streams.api_requests import ApiRequests
-from tradewind.client.streams.consumer_events import ConsumerDeleted, Recreated
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
-from tradewind.client.streams.packed import Packed
+from tradewind.client.streams.packed import PackedMessages
+from tradewind.client.streams.pull_policies import ConsumePolicy, PullOptions, PullPolicy
 from tradewind.client.streams.pulled import (
     EXPIRES,
     MESSAGES_MAX,
-    RETRY_WAIT,
-    RETRY_WAIT_MAX,
-    ConsumerMessages,
-    PullOptions,
+    NewConsumer,
+    PulledMessages,
     check_positive,
 )
 from tradewind.durations import SECOND_NS
 
 INACTIVE_SECONDS = 300
 ORDERED_HEARTBEAT = 5.0
+# More is requested when this share of the maximum is left.
+THRESHOLD = 0.5
 
 
-class OrderedMessages(ConsumerMessages):
+class OrderedMessages(PulledMessages):
     """The messages of an ordered consumer; `info` is that of the consumer it began with.
 
     `info.num_pending` is how many messages there were when it began.
@@ -55,24 +53,15 @@ class OrderedMessages(ConsumerMessages):
 
     def __init__(
         self,
-        consumer: OrderedConsumer,
+        source: DeliverySource,
+        policy: PullPolicy,
         info: ConsumerInfo,
-        options: PullOptions,
-        max_messages: int,
+        new_consumer: NewConsumer,
         callback: MessageHandler | None,
         on_status: StatusHandler | None,
     ) -> None:
         self.info = info
-        self._consumer = consumer
-        self._making: asyncio.Future[None] | None = None  # of the next consumer
-        super().__init__(
-            DeliverySource.of(consumer.api, info),
-            options,
-            max_messages=max_messages,
-            threshold=0.5,
-            callback=callback,
-            on_status=on_status,
-        )
+        super().__init__(source, policy, callback, on_status, new_consumer)
 
     @property
     def last_sequence(self) -> int:
@@ -93,7 +82,7 @@ class OrderedMessages(ConsumerMessages):
         """
         self._inbox.start_packing()
 
-    async def next_packed(self, timeout: float) -> Packed:
+    async def next_packed(self, timeout: float) -> PackedMessages:
         """All that have arrived, or the first that comes; OperationTimeoutError if none does."""
         deadline = self._loop.time() + timeout
         while (packed := self._inbox.take_packed()) is None:
@@ -104,77 +93,6 @@ class OrderedMessages(ConsumerMessages):
             if not await self._wait(deadline):
                 raise OperationTimeoutError(f"{self!r}: no message within {timeout:g} s")
         return packed
-
-    def _begin(self) -> None:
-        self._inbox.expect_from_start()
-        super()._begin()
-
-    def _refill(self) -> None:
-        if self._making is None:
-            super()._refill()
-
-    def _on_gap(self) -> None:
-        self._replace("a message was missing")
-
-    def _on_heartbeats_missed(self) -> None:
-        self._replace("heartbeats were missed")
-
-    def _on_gone(self, description: str) -> None:
-        self._tell(ConsumerDeleted(description))
-        self._replace(description)
-
-    def _on_link(self) -> None:
-        if not self._connection.is_connected:
-            return
-        if self._making is not None:  # its request may be lost
-            self._making.cancel()
-            self._making = None
-        self._replace("the connection was lost")
-
-    async def _find_out(self) -> None:
-        self._replace("no server accepts its requests")
-
-    def _replace(self, reason: str) -> None:
-        """Go on with a new consumer behind the last message that came in order."""
-        if self._making is not None or self._finished.is_set():
-            return
-        self._inbox.returned(self._inbox.wanted_messages, self._inbox.wanted_bytes)
-        self._making = self._start(self._make_new(reason))
-
-    async def _make_new(self, reason: str) -> None:
-        connection = self._connection
-        connection._unsubscribe(self._inbox)
-        old, wait = self._source, RETRY_WAIT
-        if connection.is_connected:
-            # Without a reply subject: whether it was still there does not matter.
-            connection.publish(old.api.subject("consumer_delete", old.stream, old.name))
-        while True:
-            try:
-                info = await self._consumer._create(self._inbox.last_sequence)
-                break
-            except JetStreamApiError as error:
-                self._fail(error)
-                return
-            except ConnectionClosedError:
-                return
-            except ClientError:
-                await asyncio.sleep(wait)
-                wait = min(wait * 2, RETRY_WAIT_MAX)
-        self._source = DeliverySource.of(old.api, info)
-        self._pull_subject = self._source.subject
-        self._inbox.move(connection.new_inbox())
-        connection._subscribe(self._inbox)
-        self._making = None
-        self._tell(Recreated(reason, self._inbox.last_sequence))
-        self._inbox.expect_from_start()
-        self._try_pull()
-
-    def _release(self) -> None:
-        was_open = not self._finished.is_set()
-        super()._release()
-        connection, source = self._connection, self._source
-        if was_open and connection.is_connected:
-            connection.publish(source.api.subject("consumer_delete", source.stream, source.name))
 
 
 class OrderedConsumer:
@@ -265,7 +183,9 @@ class OrderedConsumer:
         on_status: StatusHandler | None,
     ) -> OrderedMessages:
         info = await self._create(self._position)
-        return OrderedMessages(self, info, options, max_messages, callback, on_status)
+        source = DeliverySource.of(self.api, info)
+        policy = ConsumePolicy(options, max_messages, THRESHOLD)
+        return OrderedMessages(source, policy, info, self._create, callback, on_status)
 
     async def _create(self, last_sequence: int) -> ConsumerInfo:
         """A new consumer that starts behind a message of the stream, 0 for the configured start."""

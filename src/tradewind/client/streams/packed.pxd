@@ -21,7 +21,7 @@ ctypedef struct PackedHead:
     uint32_t stride                     # from here to the next head
 
 
-cdef class Packed:
+cdef class PackedMessages:
     cdef Buffer _bytes                  # owned
     cdef readonly uint64_t count        # messages
     cdef readonly uint64_t first_seq

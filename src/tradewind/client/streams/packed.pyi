@@ -1,7 +1,7 @@
 from typing import final
 
 @final
-class Packed:
+class PackedMessages:
     @property
     def count(self) -> int: ...
     @property

@@ -60,7 +60,7 @@ cdef bint parse_delivery(const char* text, Py_ssize_t size, DeliveryFacts* deliv
             and parse_number(found[3], end, &delivery.pending_count))
 
 
-cdef class Packed:
+cdef class PackedMessages:
     """Messages of one stream, in its order, from `first_seq` to `last_seq`."""
 
     def __cinit__(self):

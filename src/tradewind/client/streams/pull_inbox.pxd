@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from tradewind.client.core.protocol cimport Line, MessageInbox
 from tradewind.client.core.message cimport Msg
-from tradewind.client.streams.packed cimport DeliveryFacts, Packed
+from tradewind.client.streams.packed cimport DeliveryFacts, PackedMessages
 
 cdef class PullInbox(MessageInbox):
     # Requested from the server and not yet received; never below 0.
@@ -21,7 +21,7 @@ cdef class PullInbox(MessageInbox):
     cdef uint64_t _expected
     cdef bint _is_broken                # a message was missing, so what arrives is dropped
     cdef readonly uint64_t last_sequence    # stream sequence of the last message in order
-    cdef Packed _packed                 # received and not yet taken; None: nothing
+    cdef PackedMessages _packed                 # received and not yet taken; None: nothing
 
     cdef bint _is_low(self) noexcept
     cdef bint _is_in_order(self, const char* reply, Py_ssize_t size,

@@ -9,7 +9,7 @@ of queueing objects (`packed.pyx`). Status messages of the server are handed to 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t
 
-from tradewind.client.core.protocol cimport Ready
+from tradewind.client.core.protocol cimport ReadyResult
 from tradewind.client.streams.packed cimport parse_delivery
 
 cdef enum:
@@ -111,7 +111,7 @@ cdef class PullInbox(MessageInbox):
         if self._count:
             if not self._ended and self._is_low():
                 self.owner._refill()
-            return Ready(MessageInbox._pop(self))
+            return ReadyResult(MessageInbox._pop(self))
         return self.owner._wait_next()
 
     cdef inline bint _is_low(self) noexcept:
@@ -137,7 +137,7 @@ cdef class PullInbox(MessageInbox):
             return True
         self.received_messages += 1
         if self._packed is None:
-            self._packed = Packed()
+            self._packed = PackedMessages()
         self._packed.add(&delivery, line.words[0], <uint32_t>line.sizes[0], body,
                          <uint32_t>header_size, <uint32_t>payload_size)
         self.pending_bytes += header_size + payload_size

@@ -56,9 +56,9 @@ class PushedMessages(DeliveredMessages):
             on_status=on_status,
             pending_messages_max=0 if has_flow else options.subscription_messages_max,
             pending_bytes_max=0 if has_flow else options.subscription_bytes_max,
+            is_temporary=is_temporary,
         )
         self.info = info
-        self._is_temporary = is_temporary
         self._flow_reply = ""
         if config.idle_heartbeat:
             self._start_beat(config.idle_heartbeat / SECOND_NS)
@@ -91,13 +91,6 @@ class PushedMessages(DeliveredMessages):
         if self._connection.is_connected and not self.is_ended:
             self._tell(Resumed())
             self._start(self._look_for_consumer())
-
-    def _release(self) -> None:
-        was_open = not self._finished.is_set()
-        super()._release()
-        connection, source = self._connection, self._source
-        if was_open and self._is_temporary and connection.is_connected:
-            connection.publish(source.api.subject("consumer_delete", source.stream, source.name))
 
 
 async def bind_push(

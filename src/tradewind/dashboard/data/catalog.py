@@ -22,7 +22,7 @@ from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import NoLeaderError
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.dashboard.data.problems import Problem, problem_of
-from tradewind.dashboard.data.samplers import Question, Seen
+from tradewind.dashboard.data.samplers import Observation, Question
 
 if TYPE_CHECKING:
     from tradewind.dashboard.data.workspace import Workspace
@@ -113,7 +113,7 @@ class Catalog:
         # (stream, offset) -> the time, and the delivered count of each consumer
         self._positions: OrderedDict[tuple[str, int], tuple[float, dict[str, int]]] = OrderedDict()
 
-    async def names(self) -> Seen[Names]:
+    async def names(self) -> Observation[Names]:
         """The names of all streams."""
 
         async def ask() -> Names:
@@ -125,7 +125,9 @@ class Catalog:
 
         return await self._workspace.samplers.see(Question(NAMES_KEY, ask, NAMES_SECONDS))
 
-    async def stream_page(self, names: Sequence[str], first: int, total: int) -> Seen[StreamPage]:
+    async def stream_page(
+        self, names: Sequence[str], first: int, total: int
+    ) -> Observation[StreamPage]:
         """Details of the streams on screen."""
         shown = tuple(names[:ROWS])
 
@@ -137,7 +139,7 @@ class Catalog:
             Question(("streams", shown, first, total), ask, ROW_SECONDS)
         )
 
-    async def stream(self, name: str) -> Seen[StreamInfo]:
+    async def stream(self, name: str) -> Observation[StreamInfo]:
         """One stream, and its growth."""
 
         async def ask() -> StreamInfo:
@@ -171,7 +173,7 @@ class Catalog:
         page = msgspec.json.decode(answer, type=_SubjectsPage)
         return page.state.subjects, max(page.total, len(page.state.subjects))
 
-    async def consumer_page(self, stream: str, first: int) -> Seen[ConsumerPage]:
+    async def consumer_page(self, stream: str, first: int) -> Observation[ConsumerPage]:
         """The consumers of a stream from an offset on."""
 
         async def ask() -> ConsumerPage:
@@ -204,7 +206,7 @@ class Catalog:
             if count >= before.get(name, count + 1)
         }
 
-    async def consumer(self, stream: str, name: str) -> Seen[ConsumerInfo]:
+    async def consumer(self, stream: str, name: str) -> Observation[ConsumerInfo]:
         """One consumer, and its progress."""
 
         async def ask() -> ConsumerInfo:

@@ -20,9 +20,9 @@ from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import PermissionsError
 from tradewind.client.streams.dead_letters import LetterFilter, StoredDeadLetter, letter_of
-from tradewind.dashboard.data.message_data import Search, Stored
+from tradewind.dashboard.data.message_data import ListedMessage, Search
 from tradewind.dashboard.data.problems import Problem, problem_of
-from tradewind.dashboard.data.samplers import Question, Seen
+from tradewind.dashboard.data.samplers import Observation, Question
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def has_own_letters(workspace: Workspace) -> bool:
     return bool(workspace.connection.info.tradewind)
 
 
-async def find_streams(workspace: Workspace) -> Seen[LetterStreams]:
+async def find_streams(workspace: Workspace) -> Observation[LetterStreams]:
     """The streams that hold dead letters, or should hold them."""
 
     async def ask() -> LetterStreams:
@@ -146,13 +146,13 @@ class LetterSearch(Search):
     stream: str = ""
     wanted: LetterFilter = field(default_factory=LetterFilter)
 
-    def takes(self, message: Stored) -> bool:
+    def takes(self, message: ListedMessage) -> bool:
         """Whether a message is one of the dead letters."""
         letter = as_letter(self.stream, message)
         return letter is not None and self.wanted.takes(letter)
 
 
-def as_letter(stream: str, message: Stored) -> StoredDeadLetter | None:
+def as_letter(stream: str, message: ListedMessage) -> StoredDeadLetter | None:
     """A stored message as a dead letter; None if it is another message."""
     headers = Headers()
     for name, value in message.headers:

@@ -48,7 +48,7 @@ TIME_NS_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class ListedMessage:
     """A message as stored in its stream."""
 
     sequence: int
@@ -72,7 +72,7 @@ class Search:
         """The pattern of the selected subjects."""
         return self.subject or ">"
 
-    def takes(self, message: Stored) -> bool:
+    def takes(self, message: ListedMessage) -> bool:
         """Whether the text is in the payload, the subject or a header; case is ignored."""
         if not self.text:
             return True
@@ -91,7 +91,7 @@ class MessagePage:
     `is_cut` says that a search stopped there, and that there may be more.
     """
 
-    messages: list[Stored] = field(default_factory=list)
+    messages: list[ListedMessage] = field(default_factory=list)
     next_start: int = 0
     is_cut: bool = False
     looked_at: int = 0
@@ -118,13 +118,15 @@ class MessageReader:
             return await self._newest(search)
         return await self._forward(search, start)
 
-    async def one(self, sequence: int) -> Stored | None:
+    async def one(self, sequence: int) -> ListedMessage | None:
         """One message; None if it does not exist."""
         try:
             found = await self._js.manager.streams.get_message(self._name, seq=sequence)
         except NoMessageFoundError:
             return None
-        return Stored(found.seq, found.subject, found.time_ns, _fields(found.headers), found.data)
+        return ListedMessage(
+            found.seq, found.subject, found.time_ns, _fields(found.headers), found.data
+        )
 
     async def sequence_at(self, time_ns: int) -> int:
         """The first sequence that is not older than a time; 0 if there is none."""
@@ -162,7 +164,7 @@ class MessageReader:
 
     async def _window(self, search: Search, start: int) -> MessagePage:
         page = MessagePage()
-        kept: list[Stored] = []
+        kept: list[ListedMessage] = []
         async for message in self._read(search.pattern, start):
             page.looked_at += 1
             if search.takes(message):
@@ -173,7 +175,7 @@ class MessageReader:
         page.messages = kept
         return page
 
-    async def _read(self, pattern: str, start: int) -> AsyncIterator[Stored]:
+    async def _read(self, pattern: str, start: int) -> AsyncIterator[ListedMessage]:
         """The messages of a subject from a sequence on, at most a few thousand."""
         if self._info.config.allow_direct:
             while True:
@@ -186,7 +188,7 @@ class MessageReader:
                     bytes_max=PAGE_BYTES,
                 )
                 for item in batch.messages:
-                    yield Stored(
+                    yield ListedMessage(
                         item.sequence,
                         item.subject,
                         parse_time(item.time),
@@ -203,7 +205,7 @@ class MessageReader:
                 )
             except NoMessageFoundError:
                 return
-            yield Stored(
+            yield ListedMessage(
                 found.seq, found.subject, found.time_ns, _fields(found.headers), found.data
             )
             start = found.seq + 1
@@ -218,7 +220,7 @@ class MessageReader:
             answer = await self._js.api.call_raw("stream_msg_get", self._name, body=body)
         except NoMessageFoundError:
             return 0
-        found = msgspec.json.decode(answer, type=_Found)
+        found = msgspec.json.decode(answer, type=_GetAnswer)
         return found.message.seq if found.message is not None else 0
 
 
@@ -228,7 +230,7 @@ class _FoundMessage(msgspec.Struct):
     seq: int = 0
 
 
-class _Found(msgspec.Struct):
+class _GetAnswer(msgspec.Struct):
     """The answer to a get of which only the sequence is used."""
 
     message: _FoundMessage | None = None

@@ -32,7 +32,7 @@ PROGRAM: Final = (sys.executable, "-m", "tradewind.cli")
 
 
 @dataclass(frozen=True)
-class Launching:
+class LaunchCommand:
     """The way to start programs: the words before their own, and their environment.
 
     Logins are passed only in the environment, where other users cannot read them.
@@ -109,8 +109,8 @@ class Child:
 class Runs:
     """The programs of one dashboard, by the file of their pipeline."""
 
-    def __init__(self, launching: Launching | None = None) -> None:
-        self._launching = launching or Launching()
+    def __init__(self, launching: LaunchCommand | None = None) -> None:
+        self._launching = launching or LaunchCommand()
         self._runs: dict[Path, Child] = {}
         self._checks: dict[Path, Child] = {}
         self._watches: set[asyncio.Task[None]] = set()

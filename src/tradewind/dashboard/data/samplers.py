@@ -43,7 +43,7 @@ class Question(Generic[Value]):
 
 
 @dataclass(frozen=True)
-class Seen(Generic[Value]):
+class Observation(Generic[Value]):
     """The newest answer, or the problem that prevents it, and the earlier figures."""
 
     value: Value | None
@@ -83,7 +83,7 @@ class Samplers:
     def __len__(self) -> int:
         return len(self._topics)
 
-    async def see(self, question: Question[Value]) -> Seen[Value]:
+    async def see(self, question: Question[Value]) -> Observation[Value]:
         """The newest answer; waits a moment for the first one."""
         topic = self._topic(question)
         topic.touched_at = self._clock()
@@ -95,11 +95,11 @@ class Samplers:
             await asyncio.wait_for(topic.answered.wait(), FIRST_SECONDS)
         if not topic.answered.is_set():
             waiting = Problem("away", "The server has not responded yet.")
-            return Seen(None, topic.problem or waiting, topic.series)
+            return Observation(None, topic.problem or waiting, topic.series)
         age = max(self._clock() - topic.answered_at, 0.0)
-        return Seen(topic.value, topic.problem, topic.series, age)
+        return Observation(topic.value, topic.problem, topic.series, age)
 
-    async def see_present(self, question: Question[Value]) -> Seen[Value]:
+    async def see_present(self, question: Question[Value]) -> Observation[Value]:
         """The newest answer, for a page about a single object.
 
         If the object is missing, the request is repeated: it may have been created since.

@@ -21,7 +21,7 @@ from tradewind.dashboard.data.advisories import Advisories
 from tradewind.dashboard.data.catalog import NAMES_KEY, Catalog
 from tradewind.dashboard.data.dead_letter_data import Redrives
 from tradewind.dashboard.data.integrity import Integrity
-from tradewind.dashboard.data.samplers import Question, Samplers, Seen
+from tradewind.dashboard.data.samplers import Observation, Question, Samplers
 from tradewind.dashboard.data.sql_data import Queries
 from tradewind.dashboard.data.transfer_data import Transfers
 from tradewind.dashboard.data.watch_data import Watches
@@ -154,7 +154,7 @@ class Workspace:
 
     # ------------------------------------------------------------------ data for all pages
 
-    async def account(self) -> Seen[load_and_usage.AccountSnapshot]:
+    async def account(self) -> Observation[load_and_usage.AccountSnapshot]:
         """The load and usage of the account."""
 
         async def ask() -> load_and_usage.AccountSnapshot:
@@ -164,7 +164,7 @@ class Workspace:
             Question("account", ask, 2.0, load_and_usage.FIGURES, load_and_usage.figures)
         )
 
-    async def health(self) -> Seen[dict[str, str]]:
+    async def health(self) -> Observation[dict[str, str]]:
         """The health of the servers; only a login of the system account may request it."""
 
         async def ask() -> dict[str, str]:
@@ -172,7 +172,7 @@ class Workspace:
 
         return await self.samplers.see(Question("health", ask, HEALTH_SECONDS))
 
-    async def accounts(self, *, is_whole: bool) -> Seen[account_data.Accounts]:
+    async def accounts(self, *, is_whole: bool) -> Observation[account_data.Accounts]:
         """The accounts that the login may see."""
 
         async def ask() -> account_data.Accounts:

@@ -19,7 +19,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
-from tradewind.dashboard.views.call import Answer, Call, Shown
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer
 from tradewind.dashboard.views.overview import usage_card
 from tradewind.errors import TradewindError
 
@@ -58,7 +58,7 @@ async def show(call: Call) -> Answer:
     if found.value is not None:
         body += _content(found.value, account, is_whole=is_whole)
     top = heading("Accounts")
-    return Shown(page(call.visit, "accounts", "Accounts", top, live("accounts", body)))
+    return PageAnswer(page(call.visit, "accounts", "Accounts", top, live("accounts", body)))
 
 
 def _content(found: Accounts, account: AccountSnapshot | None, *, is_whole: bool) -> list[Child]:
@@ -116,10 +116,10 @@ async def _one(call: Call, name: str) -> Answer:
         detail = await ask_detail(call.workspace.connection, name)
     except TradewindError as error:
         note = problem_note(problem_of(error))
-        return Shown(page(call.visit, "accounts", name, top, note))
+        return PageAnswer(page(call.visit, "accounts", name, top, note))
     if not detail:
         note = problem_note(Problem("missing", "No server knows this account."))
-        return Shown(page(call.visit, "accounts", name, top, note), 404)
+        return PageAnswer(page(call.visit, "accounts", name, top, note), 404)
     words = [
         (label, _said(detail.get(member)))
         for label, member in (
@@ -140,7 +140,7 @@ async def _one(call: Call, name: str) -> Answer:
         "configuration."
     )
     told: Child = facts(limits) if limits else tag("p", empty, class_="empty")
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "accounts",

@@ -23,7 +23,14 @@ from tradewind.dashboard.look.page_layout import (
     switch,
     table,
 )
-from tradewind.dashboard.views.call import Answer, Call, Goto, Shown, duration_ns, number
+from tradewind.dashboard.views.call import (
+    Answer,
+    Call,
+    PageAnswer,
+    RedirectAnswer,
+    duration_ns,
+    number,
+)
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
 from tradewind.durations import SECOND_NS, format_duration
 
@@ -32,6 +39,7 @@ _OPERATIONS: Final = {
     "PUT": ("set", "good"),
     "DEL": ("deleted", "warning"),
     "PURGE": ("purged", "warning"),
+    "EXPIRED": ("expired", "warning"),
 }
 
 
@@ -40,7 +48,7 @@ def _page(call: Call, title: str, *content: Child) -> Answer:
     above: list[Child] = [tag("a", "Key-value", href="/kv")]
     if bucket:
         above += [" / ", tag("a", bucket, href=address("kv", bucket))]
-    return Shown(page(call.visit, "kv", title, heading(title, above=above), *content))
+    return PageAnswer(page(call.visit, "kv", title, heading(title, above=above), *content))
 
 
 # ---------------------------------------------------------------------- watch
@@ -140,7 +148,7 @@ async def create(call: Call) -> Answer:
         **settings_of(call),
     )
     call.workspace.catalog.changed(bucket.stream)
-    return Goto(address("kv", bucket.bucket), f"Bucket {bucket.bucket} was created.")
+    return RedirectAnswer(address("kv", bucket.bucket), f"Bucket {bucket.bucket} was created.")
 
 
 # ---------------------------------------------------------------------- changes
@@ -184,7 +192,7 @@ async def change(call: Call) -> Answer:
     bucket = call.parts["bucket"]
     kv = await call.workspace.jetstream.kv.update(bucket, **settings_of(call))
     call.workspace.catalog.changed(kv.stream)
-    return Goto(address("kv", bucket), f"The settings of {bucket} were changed.")
+    return RedirectAnswer(address("kv", bucket), f"The settings of {bucket} were changed.")
 
 
 async def remove_markers(call: Call) -> Answer:
@@ -193,7 +201,7 @@ async def remove_markers(call: Call) -> Answer:
     kv = await call.workspace.jetstream.kv.open(bucket)
     removed = await kv.purge_deletes(duration_ns(call.fields, "older") / SECOND_NS)
     call.workspace.catalog.changed(kv.stream)
-    return Goto(address("kv", bucket), f"{count(removed)} markers were removed.")
+    return RedirectAnswer(address("kv", bucket), f"{count(removed)} markers were removed.")
 
 
 async def show_delete(call: Call) -> Answer:
@@ -215,4 +223,4 @@ async def delete(call: Call) -> Answer:
     kv = await call.workspace.jetstream.kv.open(bucket)
     await kv.destroy()
     call.workspace.catalog.changed(kv.stream)
-    return Goto("/kv", f"Bucket {bucket} was deleted.")
+    return RedirectAnswer("/kv", f"Bucket {bucket} was deleted.")

@@ -50,7 +50,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageAnswer:
     """A page as the answer."""
 
     html: str
@@ -58,7 +58,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Goto:
+class RedirectAnswer:
     """A redirect to another page, with a sentence about what was done."""
 
     target: str
@@ -75,14 +75,14 @@ class Download:
 
 
 @dataclass(frozen=True)
-class Said:
+class TextAnswer:
     """A plain text for the script of the page."""
 
     text: str
     status: int = 200
 
 
-Answer = Shown | Goto | Download | Said
+Answer = PageAnswer | RedirectAnswer | Download | TextAnswer
 
 
 def duration_ns(fields: Mapping[str, str], name: str) -> int:

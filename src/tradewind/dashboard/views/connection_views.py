@@ -18,7 +18,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Shown, number
+from tradewind.dashboard.views.call import Answer, BadFormError, Call, PageAnswer, number
 from tradewind.own_addresses import address_text
 
 SECONDS: Final = 3.0
@@ -78,7 +78,9 @@ async def show(call: Call) -> Answer:
             )
         ]
     top = heading("Connections", choose)
-    return Shown(page(call.visit, "connections", "Connections", top, live("connections", content)))
+    return PageAnswer(
+        page(call.visit, "connections", "Connections", top, live("connections", content))
+    )
 
 
 def _row(server: str, client: Client) -> list[Child]:

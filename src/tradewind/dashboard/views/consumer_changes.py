@@ -14,8 +14,8 @@ from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
     Call,
-    Goto,
-    Shown,
+    PageAnswer,
+    RedirectAnswer,
     duration_ns,
     number,
 )
@@ -57,7 +57,7 @@ def _page(call: Call, title: str, *content: Child) -> Answer:
     ]
     if "consumer" in call.parts:
         above += [" / ", tag("a", call.parts["consumer"], href=address(*_path(call)))]
-    return Shown(page(call.visit, "consumers", title, heading(title, above=above), *content))
+    return PageAnswer(page(call.visit, "consumers", title, heading(title, above=above), *content))
 
 
 # ---------------------------------------------------------------------- a new consumer
@@ -128,7 +128,7 @@ async def create(call: Call) -> Answer:
     info = await call.workspace.jetstream.manager.consumers.add(stream, config)
     call.workspace.catalog.changed(stream)
     target = address("streams", stream, "consumers", info.name)
-    return Goto(target, f"Consumer {info.name} was created.")
+    return RedirectAnswer(target, f"Consumer {info.name} was created.")
 
 
 # ---------------------------------------------------------------------- edit
@@ -172,10 +172,10 @@ async def apply(call: Call) -> Answer:
 # ---------------------------------------------------------------------- smaller changes
 
 
-def _done(call: Call, text: str) -> Goto:
+def _done(call: Call, text: str) -> RedirectAnswer:
     stream, name = call.parts["stream"], call.parts["consumer"]
     call.workspace.catalog.changed(stream, name)
-    return Goto(address("streams", stream, "consumers", name), text)
+    return RedirectAnswer(address("streams", stream, "consumers", name), text)
 
 
 async def pause(call: Call) -> Answer:
@@ -235,4 +235,4 @@ async def delete(call: Call) -> Answer:
     check_typed(call, name)
     await call.workspace.jetstream.manager.consumers.delete(stream, name)
     call.workspace.catalog.changed(stream, name)
-    return Goto(address("streams", stream, "consumers"), f"Consumer {name} was deleted.")
+    return RedirectAnswer(address("streams", stream, "consumers"), f"Consumer {name} was deleted.")

@@ -34,7 +34,7 @@ from tradewind.dashboard.look.page_layout import (
     table,
     why_card,
 )
-from tradewind.dashboard.views.call import Answer, Call, Shown, number
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer, number
 from tradewind.dashboard.views.stream_views import (
     CONSUMER_COLUMNS,
     cluster_facts,
@@ -44,7 +44,7 @@ from tradewind.dashboard.views.stream_views import (
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo, SequenceInfo
-    from tradewind.dashboard.data.samplers import Seen
+    from tradewind.dashboard.data.samplers import Observation
     from tradewind.dashboard.data.series import Series
 
 # The page of all consumers queries at most this many streams.
@@ -73,7 +73,9 @@ async def show_all(call: Call) -> Answer:
         class_="row",
     )
     content = live("all-consumers", await _all(call, search, first))
-    return Shown(page(call.visit, "consumers", "Consumers", heading("Consumers", find), content))
+    return PageAnswer(
+        page(call.visit, "consumers", "Consumers", heading("Consumers", find), content)
+    )
 
 
 async def _all(call: Call, search: str, first: int) -> list[Child]:
@@ -120,7 +122,7 @@ async def show(call: Call) -> Answer:
     content = [problem_note(seen.problem)]
     if seen.value is not None:
         content += await _content(call, seen, seen.value)
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "consumers",
@@ -133,7 +135,9 @@ async def show(call: Call) -> Answer:
     )
 
 
-async def _content(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> list[Markup | None]:
+async def _content(
+    call: Call, seen: Observation[ConsumerInfo], info: ConsumerInfo
+) -> list[Markup | None]:
     series = seen.series
     reason = explain(await _knowledge(call, seen, info))
     return [
@@ -214,7 +218,7 @@ def _groups(info: ConsumerInfo) -> list[tuple[str, Child]]:
     ]
 
 
-async def _knowledge(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> Knowledge:
+async def _knowledge(call: Call, seen: Observation[ConsumerInfo], info: ConsumerInfo) -> Knowledge:
     """The knowledge besides the info that finding the reason needs."""
     stream = await call.workspace.catalog.stream(info.stream_name)
     clients = None
@@ -226,7 +230,7 @@ async def _knowledge(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -
     return await consumer_knowledge(manager, info, rates, messages, clients)
 
 
-async def _subscribers(call: Call, subject: str) -> Seen[list[str]]:
+async def _subscribers(call: Call, subject: str) -> Observation[list[str]]:
     async def ask() -> list[str]:
         return await ask_subscribers(call.workspace.connection, subject)
 

@@ -37,13 +37,20 @@ from tradewind.dashboard.look.page_layout import (
     switch,
     table,
 )
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
+from tradewind.dashboard.views.call import (
+    Answer,
+    BadFormError,
+    Call,
+    PageAnswer,
+    RedirectAnswer,
+    number,
+)
 from tradewind.dashboard.views.message_views import is_editable, parse_headers, payload_views
 from tradewind.errors import TradewindError
 from tradewind.subjects import is_valid_literal, is_valid_subject
 
 if TYPE_CHECKING:
-    from tradewind.dashboard.data.message_data import Stored
+    from tradewind.dashboard.data.message_data import ListedMessage
 
 PLACE: Final = "dead-letters"
 NO_OWN: Final = (
@@ -64,7 +71,7 @@ async def show_streams(call: Call) -> Answer:
     """Show the streams that hold dead letters."""
     top = heading("Dead letters")
     if not has_own_letters(call.workspace):
-        return Shown(page(call.visit, PLACE, "Dead letters", top, _no_own(call)))
+        return PageAnswer(page(call.visit, PLACE, "Dead letters", top, _no_own(call)))
     seen = await find_streams(call.workspace)
     content: list[Child] = [problem_note(seen.problem)]
     if seen.value is not None:
@@ -83,7 +90,7 @@ async def show_streams(call: Call) -> Answer:
         if seen.value.is_cut:
             text = "Not all streams were checked."
             content.append(tag("p", text, class_="notice warning"))
-    return Shown(page(call.visit, PLACE, "Dead letters", top, live("letter-streams", content)))
+    return PageAnswer(page(call.visit, PLACE, "Dead letters", top, live("letter-streams", content)))
 
 
 def _no_own(call: Call) -> Markup | None:
@@ -154,7 +161,7 @@ async def show(call: Call) -> Answer:
         target = address(PLACE, name, "redrive", **_filter_fields(wanted))
         actions.append(tag("a", "Send these back", href=target, class_="button"))
     above = tag("a", "Dead letters", href="/dead-letters")
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             PLACE,
@@ -235,7 +242,7 @@ def _more(name: str, wanted: LetterFilter, found: MessagePage, start: int) -> li
 # ---------------------------------------------------------------------- one of them
 
 
-async def _stored(call: Call) -> tuple[Stored, StoredDeadLetter]:
+async def _stored(call: Call) -> tuple[ListedMessage, StoredDeadLetter]:
     name, sequence = call.parts["stream"], number(call.parts, "sequence", least=1)
     info = await call.workspace.jetstream.manager.streams.info(name)
     found = await MessageReader(call.workspace.jetstream, info).one(sequence)
@@ -268,7 +275,7 @@ async def show_one(call: Call) -> Answer:
     if not call.visit.is_read_only:
         actions.append(tag("a", "Remove", href=_path(letter, "remove"), class_="button"))
     headers: list[tuple[str, Child]] = list(letter.own_headers().fields())
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             PLACE,
@@ -291,7 +298,7 @@ def _crumbs(name: str) -> list[Child]:
     ]
 
 
-def _about(stored: Stored, letter: StoredDeadLetter) -> list[tuple[str, Child]]:
+def _about(stored: ListedMessage, letter: StoredDeadLetter) -> list[tuple[str, Child]]:
     consumer = address("streams", letter.origin_stream, "consumers", letter.origin_consumer)
     reason = f"{letter.reason}: {letter.detail}" if letter.detail else letter.reason
     about: list[tuple[str, Child]] = [
@@ -364,7 +371,7 @@ def _buttons(label: str, back: str, kind: str = "main") -> Markup:
 
 
 def _asked(call: Call, title: str, name: str, *content: Child) -> Answer:
-    return Shown(
+    return PageAnswer(
         page(call.visit, PLACE, title, heading(title, above=_crumbs(name)), card("", *content))
     )
 
@@ -379,10 +386,12 @@ async def edit(call: Call) -> Answer:
     text = call.fields.get("payload")
     data = None if text is None or not is_editable(letter.data) else text.encode()
     if headers is None and data in (None, letter.data):
-        return Goto(_path(letter), "Nothing was changed.")
+        return RedirectAnswer(_path(letter), "Nothing was changed.")
     letters = call.workspace.jetstream.dead_letters
     changed = await letters.edit(letter, data=data, headers=headers)
-    return Goto(_path(changed), f"Dead letter {letter.seq} was changed, and is now {changed.seq}.")
+    return RedirectAnswer(
+        _path(changed), f"Dead letter {letter.seq} was changed, and is now {changed.seq}."
+    )
 
 
 async def show_redrive(call: Call) -> Answer:
@@ -416,12 +425,14 @@ async def redrive(call: Call) -> Answer:
     if call.fields.get("consumer"):
         await letters.redrive(letter, consumer=True)
         to = f"{letter.origin_stream} > {letter.origin_consumer}"
-        return Goto(address(PLACE, letter.stream), f"{to} delivers dead letter {letter.seq} again.")
+        return RedirectAnswer(
+            address(PLACE, letter.stream), f"{to} delivers dead letter {letter.seq} again."
+        )
     target = _read_target(call.fields)
     sequence = await letters.redrive(letter, to=target)
     place = target or letter.origin_subject
     notice = f"Dead letter {letter.seq} was sent to {place}, where it is message {sequence}."
-    return Goto(address(PLACE, letter.stream), notice)
+    return RedirectAnswer(address(PLACE, letter.stream), notice)
 
 
 async def show_remove(call: Call) -> Answer:
@@ -440,7 +451,7 @@ async def remove(call: Call) -> Answer:
     """Remove one dead letter."""
     _, letter = await _stored(call)
     await call.workspace.jetstream.dead_letters.remove(letter)
-    return Goto(address(PLACE, letter.stream), f"Dead letter {letter.seq} was removed.")
+    return RedirectAnswer(address(PLACE, letter.stream), f"Dead letter {letter.seq} was removed.")
 
 
 # ---------------------------------------------------------------------- many at once
@@ -480,7 +491,9 @@ async def redrive_many(call: Call) -> Answer:
         number(call.fields, "limit"),
     )
     await call.workspace.redrives.begin(call.workspace.jetstream, made)
-    return Goto(address(PLACE, name, **_filter_fields(wanted)), "They are being sent back.")
+    return RedirectAnswer(
+        address(PLACE, name, **_filter_fields(wanted)), "They are being sent back."
+    )
 
 
 def _read_rate(fields: Mapping[str, str]) -> float:
@@ -523,4 +536,4 @@ async def stop(call: Call) -> Answer:
         raise BadFormError("redrive is no longer known")
     found.stop()
     sent = f"{many(found.done, 'dead letter')} {'was' if found.done == 1 else 'were'} sent back."
-    return Goto(address(PLACE, found.stream), f"It is stopped; {sent}")
+    return RedirectAnswer(address(PLACE, found.stream), f"It is stopped; {sent}")

@@ -34,8 +34,8 @@ from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
     Call,
-    Goto,
-    Shown,
+    PageAnswer,
+    RedirectAnswer,
     duration_ns,
     number,
 )
@@ -88,7 +88,7 @@ async def show_all(call: Call) -> Answer:
         )
     new = tag("a", "New bucket", href="/new-bucket", class_="button main")
     top = heading("Key-value", *([] if call.visit.is_read_only else [new]))
-    return Shown(page(call.visit, "kv", "Key-value", top, live("kv", content)))
+    return PageAnswer(page(call.visit, "kv", "Key-value", top, live("kv", content)))
 
 
 async def show(call: Call) -> Answer:
@@ -125,7 +125,7 @@ async def show(call: Call) -> Answer:
         links.append(tag("a", "Settings", href=target, class_="button"))
     keys = table(("Key",), rows, empty="No key starts with this.")
     listed = card("", keys, tag("p", note, class_="faint"))
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "kv",
@@ -171,7 +171,7 @@ async def show_key(call: Call) -> Answer:
     target = address("buckets", bucket, "watch", keys=key)
     watch = tag("a", "Watch", href=target, class_="button")
     kept = card("History", [*rows] or tag("p", "No values are kept.", class_="empty"))
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "kv",
@@ -248,7 +248,7 @@ async def put(call: Call) -> Answer:
         revision = await kv.update(key, value, number(call.fields, "revision"), ttl=ttl)
     else:
         revision = await kv.create(key, value, ttl=ttl)
-    return Goto(address("kv", bucket, key), f"Key {key} is set, revision {revision}.")
+    return RedirectAnswer(address("kv", bucket, key), f"Key {key} is set, revision {revision}.")
 
 
 async def _check_ttl(kv: KeyValue, key: str) -> None:
@@ -268,7 +268,7 @@ async def delete(call: Call) -> Answer:
     bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
     kv = await call.workspace.jetstream.kv.open(bucket)
     await kv.delete(key, revision=number(call.fields, "revision"))
-    return Goto(address("kv", bucket), f"Key {key} was deleted; its history stays.")
+    return RedirectAnswer(address("kv", bucket), f"Key {key} was deleted; its history stays.")
 
 
 async def purge(call: Call) -> Answer:
@@ -276,4 +276,4 @@ async def purge(call: Call) -> Answer:
     bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
     kv = await call.workspace.jetstream.kv.open(bucket)
     await kv.purge(key, revision=number(call.fields, "revision"))
-    return Goto(address("kv", bucket), f"Key {key} was deleted with its history.")
+    return RedirectAnswer(address("kv", bucket), f"Key {key} was deleted with its history.")

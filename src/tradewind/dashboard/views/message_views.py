@@ -11,10 +11,10 @@ from tradewind.client.core.headers import Headers
 from tradewind.dashboard.data.message_data import (
     PAGE_ROWS,
     SHOWN_BYTES_MAX,
+    ListedMessage,
     MessagePage,
     MessageReader,
     Search,
-    Stored,
     as_hex,
     as_json,
     as_text,
@@ -40,8 +40,8 @@ from tradewind.dashboard.views.call import (
     BadFormError,
     Call,
     Download,
-    Goto,
-    Shown,
+    PageAnswer,
+    RedirectAnswer,
     number,
     time_ns,
 )
@@ -74,7 +74,7 @@ async def show(call: Call) -> Answer:
     rows = _rows(name, found, is_newest=is_newest)
     content = [problem_note(problem), card("", rows, _more(name, search, found, info))]
     top = stream_heading(call.visit, name, "messages", _publish_link(name))
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "streams",
@@ -165,13 +165,13 @@ async def slide(call: Call) -> Answer:
     place = min(number(call.query, "place"), SLIDER_STEPS)
     subject = call.query.get("subject", "")
     if place == SLIDER_STEPS:
-        return Goto(address("streams", name, "messages", subject=subject))
+        return RedirectAnswer(address("streams", name, "messages", subject=subject))
     info = await call.workspace.jetstream.manager.streams.info(name)
     first, last = _time(info.state.first_ts), _time(info.state.last_ts)
     wanted = first + (last - first) * place // SLIDER_STEPS
     reader = MessageReader(call.workspace.jetstream, info)
     start = await reader.sequence_at(wanted)
-    return Goto(
+    return RedirectAnswer(
         address("streams", name, "messages", start=start or None, subject=subject, place=place)
     )
 
@@ -220,7 +220,7 @@ def _more(name: str, search: Search, found: MessagePage, info: StreamInfo) -> li
 # ---------------------------------------------------------------------- one message
 
 
-async def _message(call: Call) -> Stored:
+async def _message(call: Call) -> ListedMessage:
     streams = call.workspace.jetstream.manager.streams
     sequence = number(call.parts, "sequence", least=1)
     info = await streams.info(call.parts["stream"])
@@ -255,7 +255,7 @@ async def show_one(call: Call) -> Answer:
         ("Size", f"{size(len(message.data))} ({count(len(message.data))} bytes)"),
     ]
     headers: list[tuple[str, Child]] = [(header, value) for header, value in message.headers]
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "streams",
@@ -324,7 +324,7 @@ async def show_delete(call: Call) -> Answer:
     )
     note = "Its data is overwritten; this cannot be undone."
     title = "Delete this message?"
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "streams",
@@ -341,7 +341,7 @@ async def delete(call: Call) -> Answer:
     sequence = number(call.parts, "sequence", least=1)
     await call.workspace.jetstream.manager.streams.delete_message(name, sequence)
     call.workspace.catalog.changed(name)
-    return Goto(address("streams", name, "messages"), f"Message {sequence} was deleted.")
+    return RedirectAnswer(address("streams", name, "messages"), f"Message {sequence} was deleted.")
 
 
 # ---------------------------------------------------------------------- publish
@@ -354,7 +354,7 @@ def _publish_link(name: str) -> Markup:
 async def show_publish(call: Call) -> Answer:
     """Show a form for one message; it may begin as a copy of a stored one."""
     stream = call.query.get("stream", "")
-    copied: Stored | None = None
+    copied: ListedMessage | None = None
     if stream and call.query.get("copy"):
         info = await call.workspace.jetstream.manager.streams.info(stream)
         reader = MessageReader(call.workspace.jetstream, info)
@@ -391,10 +391,10 @@ async def show_publish(call: Call) -> Answer:
         class_="stack",
     )
     title = "Publish a message"
-    return Shown(page(call.visit, "streams", title, heading(title), card("", content)))
+    return PageAnswer(page(call.visit, "streams", title, heading(title), card("", content)))
 
 
-def kept_headers(message: Stored) -> list[tuple[str, str]]:
+def kept_headers(message: ListedMessage) -> list[tuple[str, str]]:
     """The headers of a message that its copy should have, too."""
     return [pair for pair in message.headers if not pair[0].startswith(NOT_COPIED)]
 
@@ -438,6 +438,6 @@ async def publish(call: Call) -> Answer:
     ack = await call.workspace.jetstream.publish(
         subject, data, headers=parse_headers(fields.get("headers", ""))
     )
-    return Goto(
+    return RedirectAnswer(
         address("streams", ack.stream, "messages"), f"Stored as message {ack.seq} of {ack.stream}."
     )

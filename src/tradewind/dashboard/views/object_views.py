@@ -36,8 +36,8 @@ from tradewind.dashboard.views.call import (
     BadFormError,
     Call,
     Download,
-    Goto,
-    Shown,
+    PageAnswer,
+    RedirectAnswer,
     duration_ns,
     number,
 )
@@ -77,7 +77,7 @@ async def show_all(call: Call) -> Answer:
         ]
     new = tag("a", "New store", href="/new-store", class_="button main")
     top = heading("Objects", *([] if call.visit.is_read_only else [new]))
-    return Shown(page(call.visit, "objects", "Objects", top, live("stores", body)))
+    return PageAnswer(page(call.visit, "objects", "Objects", top, live("stores", body)))
 
 
 def _store_row(name: str, info: StreamInfo | Problem) -> list[Child]:
@@ -113,7 +113,7 @@ async def show(call: Call) -> Answer:
     except TradewindError as error:
         problem = problem_of(error)
     sealed = seen.value is not None and seen.value.config.sealed
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "objects",
@@ -260,7 +260,7 @@ async def show_one(call: Call) -> Answer:
         pairs.insert(0, ("Links to", _link(link.bucket, link.name)))
     headers = [(name, ", ".join(values)) for name, values in (info.headers or {}).items()]
     metadata = sorted((info.metadata or {}).items())
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "objects",
@@ -324,7 +324,7 @@ async def upload(call: Call) -> Answer:
         )
     )
     call.workspace.catalog.changed(store.stream)
-    return Goto(address("objects", store.bucket), f"{name} is stored, {size(info.size)}.")
+    return RedirectAnswer(address("objects", store.bucket), f"{name} is stored, {size(info.size)}.")
 
 
 async def show_remove(call: Call) -> Answer:
@@ -353,7 +353,7 @@ async def remove(call: Call) -> Answer:
     name = _name(call)
     await store.delete(name)
     call.workspace.catalog.changed(store.stream)
-    return Goto(address("objects", store.bucket), f"{name} was deleted.")
+    return RedirectAnswer(address("objects", store.bucket), f"{name} was deleted.")
 
 
 # ---------------------------------------------------------------------- changes of a store
@@ -364,7 +364,7 @@ def _page(call: Call, title: str, *body: Child) -> Answer:
     above: list[Child] = [tag("a", "Objects", href="/objects")]
     if store:
         above += [" / ", tag("a", store, href=address("objects", store))]
-    return Shown(page(call.visit, "objects", title, heading(title, above=above), *body))
+    return PageAnswer(page(call.visit, "objects", title, heading(title, above=above), *body))
 
 
 async def show_new(call: Call) -> Answer:
@@ -394,7 +394,7 @@ async def create(call: Call) -> Answer:
         max_bytes=number(fields, "max_bytes") or -1,
     )
     call.workspace.catalog.changed(store.stream)
-    return Goto(address("objects", store.bucket), f"Store {store.bucket} was created.")
+    return RedirectAnswer(address("objects", store.bucket), f"Store {store.bucket} was created.")
 
 
 async def show_seal(call: Call) -> Answer:
@@ -411,7 +411,7 @@ async def seal(call: Call) -> Answer:
     store = await _open(call)
     await store.seal()
     call.workspace.catalog.changed(store.stream)
-    return Goto(address("objects", store.bucket), f"Store {store.bucket} is sealed.")
+    return RedirectAnswer(address("objects", store.bucket), f"Store {store.bucket} is sealed.")
 
 
 async def show_delete(call: Call) -> Answer:
@@ -430,4 +430,4 @@ async def delete(call: Call) -> Answer:
     store = await _open(call)
     await store.destroy()
     call.workspace.catalog.changed(store.stream)
-    return Goto("/objects", f"Store {store.bucket} was deleted.")
+    return RedirectAnswer("/objects", f"Store {store.bucket} was deleted.")

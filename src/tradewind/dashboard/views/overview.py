@@ -21,7 +21,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
-from tradewind.dashboard.views.call import Answer, Call, Shown
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tradewind.api.responses import AccountInfo
     from tradewind.dashboard.data.advisories import Happening
     from tradewind.dashboard.data.load_and_usage import AccountSnapshot, Load
-    from tradewind.dashboard.data.samplers import Seen
+    from tradewind.dashboard.data.samplers import Observation
     from tradewind.dashboard.data.series import Series
 
 HAPPENINGS_SHOWN: Final = 12
@@ -58,11 +58,11 @@ async def show(call: Call) -> Answer:
     is_whole = seen.value is not None and seen.value.load.is_whole
     health = await call.workspace.health() if is_whole else None
     content = live("overview", _content(call, seen, health))
-    return Shown(page(call.visit, "overview", "Overview", heading("Overview"), content))
+    return PageAnswer(page(call.visit, "overview", "Overview", heading("Overview"), content))
 
 
 def _content(
-    call: Call, seen: Seen[AccountSnapshot], health: Seen[dict[str, str]] | None
+    call: Call, seen: Observation[AccountSnapshot], health: Observation[dict[str, str]] | None
 ) -> list[Child]:
     account = seen.value
     happened = _happenings(call.workspace.advisories.newest())
@@ -187,7 +187,7 @@ def _server(call: Call, account: AccountSnapshot) -> Markup:
     return card("Server", facts(pairs))
 
 
-def _machines(load: Load, health: Seen[dict[str, str]] | None) -> Markup:
+def _machines(load: Load, health: Observation[dict[str, str]] | None) -> Markup:
     """A card with all servers."""
     if not load.is_whole or health is None:
         return card("Servers", problem_note(NO_SERVERS))

@@ -15,7 +15,7 @@ from tradewind.dashboard.data.pipeline_data import (
     lag_figures,
     look_at,
 )
-from tradewind.dashboard.data.samplers import Question, Seen
+from tradewind.dashboard.data.samplers import Observation, Question
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
     badge,
@@ -27,7 +27,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
-from tradewind.dashboard.views.call import Answer, Call, Goto, Shown
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer, RedirectAnswer
 from tradewind.dashboard.views.pipeline_parts import pipeline_content
 from tradewind.dashboard.views.table_parts import table_card
 from tradewind.pipelines.errors import PipelineError
@@ -62,7 +62,7 @@ async def show_all(call: Call) -> Answer:
         await table_card(call),
     ]
     top = heading("Pipelines", note="Streams, SQL and lakes on Spark, on the dashboard's machine.")
-    return Shown(page(call.visit, "pipelines", "Pipelines", top, live("pipelines", content)))
+    return PageAnswer(page(call.visit, "pipelines", "Pipelines", top, live("pipelines", content)))
 
 
 def _row(call: Call, look: PipelineLook) -> list[Child]:
@@ -126,14 +126,14 @@ async def show(call: Call) -> Answer:
         _program("Output", call.machine.runs.run_of(known.path)),
     ]
     top = heading(known.name, above=above, note=description or str(known.path))
-    return Shown(page(call.visit, "pipelines", known.name, top, live("pipeline", content)))
+    return PageAnswer(page(call.visit, "pipelines", known.name, top, live("pipeline", content)))
 
 
 async def _known(call: Call) -> KnownPipeline:
     return await asyncio.to_thread(call.machine.shelf.find, call.parts["pipeline"])
 
 
-async def _see(call: Call, known: KnownPipeline) -> Seen[PipelineLook]:
+async def _see(call: Call, known: KnownPipeline) -> Observation[PipelineLook]:
     async def ask() -> PipelineLook:
         newest = await asyncio.to_thread(call.machine.shelf.find, known.key)
         return await asyncio.to_thread(look_at, newest, with_batches=True)
@@ -260,7 +260,7 @@ async def check(call: Call) -> Answer:
     return _back(call, "It is being checked, which takes as long as Spark takes to start.")
 
 
-def _back(call: Call, text: str) -> Goto:
+def _back(call: Call, text: str) -> RedirectAnswer:
     call.workspace.samplers.forget(("pipeline", call.parts["pipeline"]))
     call.workspace.samplers.forget("pipelines")
-    return Goto(address("pipelines", call.parts["pipeline"]), text)
+    return RedirectAnswer(address("pipelines", call.parts["pipeline"]), text)

@@ -24,7 +24,14 @@ from tradewind.dashboard.look.page_layout import (
     table,
     tabs,
 )
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
+from tradewind.dashboard.views.call import (
+    Answer,
+    BadFormError,
+    Call,
+    PageAnswer,
+    RedirectAnswer,
+    number,
+)
 
 ROWS_DEFAULT: Final = 1000
 ROWS_SHOWN: Final = 100
@@ -49,7 +56,7 @@ async def show(call: Call) -> Answer:
         _box(call, text, rows),
         live("sql", _answer(call, query)) if query is not None else await _examples(call),
     ]
-    return Shown(page(call.visit, "sql", "SQL", *content))
+    return PageAnswer(page(call.visit, "sql", "SQL", *content))
 
 
 def _box(call: Call, text: str, rows: int) -> Markup:
@@ -239,13 +246,13 @@ async def run(call: Call) -> Answer:
     rows = number(call.fields, "rows") or ROWS_DEFAULT
     if rows > ROWS_MAX:
         raise BadFormError(f"rows must be from 1 to {ROWS_MAX:,}, not {rows}")
-    return Goto(_shared(call.workspace.queries.ask(text, rows)))
+    return RedirectAnswer(_shared(call.workspace.queries.ask(text, rows)))
 
 
 async def cancel(call: Call) -> Answer:
     """Cancel a query."""
     query = call.workspace.queries.find(call.parts["run"])
     if query is None:
-        return Goto("/sql", "That query is no longer known.")
+        return RedirectAnswer("/sql", "That query is no longer known.")
     query.cancel()
-    return Goto(_shared(query))
+    return RedirectAnswer(_shared(query))

@@ -8,7 +8,14 @@ from tradewind.dashboard.data.backup_data import restore as restore_stream
 from tradewind.dashboard.data.page_texts import many, size
 from tradewind.dashboard.look.elements import address, tag
 from tradewind.dashboard.look.page_layout import card, heading, page, switch
-from tradewind.dashboard.views.call import Answer, Call, Download, Goto, Shown, number
+from tradewind.dashboard.views.call import (
+    Answer,
+    Call,
+    Download,
+    PageAnswer,
+    RedirectAnswer,
+    number,
+)
 from tradewind.dashboard.views.object_views import upload_form
 from tradewind.dashboard.views.transfer_views import transfers_part
 
@@ -38,7 +45,7 @@ async def show(call: Call) -> Answer:
         " / ",
         tag("a", name, href=address("streams", name)),
     ]
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "streams",
@@ -76,7 +83,7 @@ async def show_restore(call: Call) -> Answer:
         "entry. The stream must not exist yet."
     )
     above = tag("a", "Streams", href="/streams")
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "streams",
@@ -106,7 +113,7 @@ async def restore(call: Call) -> Answer:
 
     stream, messages = await transfer.carry(work())
     call.workspace.catalog.changed(stream)
-    return Goto(
+    return RedirectAnswer(
         address("streams", stream),
         f"Stream {stream} was restored, with {many(messages, 'message')}.",
     )

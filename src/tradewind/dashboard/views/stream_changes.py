@@ -9,7 +9,14 @@ from tradewind.dashboard.data.changes import Purge, parse_config, preview_purge
 from tradewind.dashboard.data.page_texts import count, many, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import card, field, form, heading, page
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
+from tradewind.dashboard.views.call import (
+    Answer,
+    BadFormError,
+    Call,
+    PageAnswer,
+    RedirectAnswer,
+    number,
+)
 from tradewind.dashboard.views.editing import (
     check_base,
     edit_page,
@@ -32,7 +39,7 @@ def _page(call: Call, title: str, *content: Child) -> Answer:
         " / ",
         tag("a", name, href=address("streams", name)),
     ]
-    return Shown(page(call.visit, "streams", title, heading(title, above=above), *content))
+    return PageAnswer(page(call.visit, "streams", title, heading(title, above=above), *content))
 
 
 async def _info(call: Call) -> StreamInfo:
@@ -69,7 +76,7 @@ async def apply(call: Call) -> Answer:
     body = with_own_metadata(current, wanted)
     check_answer(await api.call_raw("stream_update", name, body=body))
     call.workspace.catalog.changed(name)
-    return Goto(address("streams", name), f"Stream {name} was changed.")
+    return RedirectAnswer(address("streams", name), f"Stream {name} was changed.")
 
 
 # ---------------------------------------------------------------------- purge
@@ -132,7 +139,9 @@ async def purge(call: Call) -> Answer:
         name, filter=wanted.subject, keep=wanted.keep, seq=wanted.below
     )
     call.workspace.catalog.changed(name)
-    return Goto(address("streams", name), f"{many(removed, 'message')} of {name} were removed.")
+    return RedirectAnswer(
+        address("streams", name), f"{many(removed, 'message')} of {name} were removed."
+    )
 
 
 # ---------------------------------------------------------------------- seal and delete
@@ -173,7 +182,7 @@ async def seal(call: Call) -> Answer:
     check_typed(call, name)
     await call.workspace.jetstream.manager.streams.update(name, sealed=True)
     call.workspace.catalog.changed(name)
-    return Goto(address("streams", name), f"Stream {name} is sealed.")
+    return RedirectAnswer(address("streams", name), f"Stream {name} is sealed.")
 
 
 async def show_delete(call: Call) -> Answer:
@@ -194,4 +203,4 @@ async def delete(call: Call) -> Answer:
     check_typed(call, name)
     await call.workspace.jetstream.manager.streams.delete(name)
     call.workspace.catalog.changed(name)
-    return Goto("/streams", f"Stream {name} was deleted.")
+    return RedirectAnswer("/streams", f"Stream {name} was deleted.")

@@ -13,7 +13,7 @@ from tradewind.dashboard.data.page_texts import count, many, time_text
 from tradewind.dashboard.data.problems import MissingError, problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import badge, card, facts, grid, page, problem_note, table
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Download, Shown, number
+from tradewind.dashboard.views.call import Answer, BadFormError, Call, Download, PageAnswer, number
 from tradewind.dashboard.views.stream_views import check_found, stream_heading
 from tradewind.errors import TradewindError
 
@@ -35,7 +35,7 @@ async def show(call: Call) -> Answer:
     if found.info is not None and "last" in call.query:
         content.append(await _verified(call, name))
     top = stream_heading(call.visit, name, "integrity")
-    return Shown(page(call.visit, "streams", f"{name}: integrity", top, *content))
+    return PageAnswer(page(call.visit, "streams", f"{name}: integrity", top, *content))
 
 
 async def save_checkpoint(call: Call) -> Answer:

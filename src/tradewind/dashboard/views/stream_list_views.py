@@ -26,7 +26,14 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
-from tradewind.dashboard.views.call import Answer, Call, Goto, Shown, duration_ns, number
+from tradewind.dashboard.views.call import (
+    Answer,
+    Call,
+    PageAnswer,
+    RedirectAnswer,
+    duration_ns,
+    number,
+)
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
@@ -40,7 +47,7 @@ async def show(call: Call) -> Answer:
     search = call.query.get("search", "")
     first = number(call.query, "first")
     if search and "go" not in call.query and (exact := await _exact(call, search)):
-        return Goto(address("streams", exact))
+        return RedirectAnswer(address("streams", exact))
     content = live("streams", await _rows(call, search, first))
     find = tag(
         "form",
@@ -62,7 +69,7 @@ async def show(call: Call) -> Answer:
     back = tag("a", "Restore", href="/restore", class_="button")
     actions = [find] if call.visit.is_read_only else [find, back, new]
     top = heading("Streams", *actions)
-    return Shown(page(call.visit, "streams", "Streams", top, content))
+    return PageAnswer(page(call.visit, "streams", "Streams", top, content))
 
 
 async def _exact(call: Call, search: str) -> str:
@@ -171,7 +178,7 @@ async def show_new(call: Call) -> Answer:
         ),
     )
     above = tag("a", "Streams", href="/streams")
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "streams",
@@ -204,4 +211,6 @@ async def create(call: Call) -> Answer:
     config = new_config(dict(call.fields))
     info = await call.workspace.jetstream.manager.streams.add(config)
     call.workspace.catalog.changed(info.config.name)
-    return Goto(address("streams", info.config.name), f"Stream {info.config.name} was created.")
+    return RedirectAnswer(
+        address("streams", info.config.name), f"Stream {info.config.name} was created."
+    )

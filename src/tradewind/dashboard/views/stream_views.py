@@ -34,7 +34,7 @@ from tradewind.dashboard.look.page_layout import (
     tabs,
     why_card,
 )
-from tradewind.dashboard.views.call import Answer, Call, Shown, number
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer, number
 from tradewind.dashboard.views.stream_list_views import marks
 from tradewind.errors import TradewindError
 from tradewind.subjects import is_valid_subject
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         StreamSourceInfo,
     )
     from tradewind.client.why.reasons import Reason
-    from tradewind.dashboard.data.samplers import Seen
+    from tradewind.dashboard.data.samplers import Observation
 
 LOST_SHOWN: Final = 50
 WHY_SECONDS: Final = 4.0
@@ -108,10 +108,10 @@ async def show(call: Call) -> Answer:
     save = tag("a", "Back up", href=address("streams", name, "backup"), class_="button")
     top = stream_heading(call.visit, name, "", *actions, always=save)
     content = [await _why(call, seen), *_content(seen)]
-    return Shown(page(call.visit, "streams", name, top, live("stream", content)))
+    return PageAnswer(page(call.visit, "streams", name, top, live("stream", content)))
 
 
-async def _why(call: Call, seen: Seen[StreamInfo]) -> Markup | None:
+async def _why(call: Call, seen: Observation[StreamInfo]) -> Markup | None:
     """Why messages are not stored, do not arrive or are not removed; None if all is well."""
     info = seen.value
     if info is None:
@@ -129,13 +129,13 @@ async def _why(call: Call, seen: Seen[StreamInfo]) -> Markup | None:
     return why_card(found, "Why?", "")
 
 
-def check_found(seen: Seen[StreamInfo]) -> None:
+def check_found(seen: Observation[StreamInfo]) -> None:
     """Raise StreamNotFoundError for a missing stream, which has its own page, not an empty one."""
     if seen.problem is not None and seen.problem.kind == "missing":
         raise StreamNotFoundError(404, 10059, "stream not found")
 
 
-def _content(seen: Seen[StreamInfo]) -> list[Child]:
+def _content(seen: Observation[StreamInfo]) -> list[Child]:
     info = seen.value
     if info is None:
         return [problem_note(seen.problem)]
@@ -267,7 +267,9 @@ async def show_subjects(call: Call) -> Answer:
     )
     content = await _subjects(call, name, pattern)
     top = stream_heading(call.visit, name, "subjects")
-    return Shown(page(call.visit, "streams", f"{name}: subjects", top, card("", find), content))
+    return PageAnswer(
+        page(call.visit, "streams", f"{name}: subjects", top, card("", find), content)
+    )
 
 
 async def _subjects(call: Call, name: str, pattern: str) -> Child:
@@ -334,7 +336,9 @@ async def show_consumers(call: Call) -> Answer:
     target = address("streams", name, "new-consumer")
     new = tag("a", "New consumer", href=target, class_="button main")
     top = stream_heading(call.visit, name, "consumers", new)
-    return Shown(page(call.visit, "streams", f"{name}: consumers", top, live("consumers", content)))
+    return PageAnswer(
+        page(call.visit, "streams", f"{name}: consumers", top, live("consumers", content))
+    )
 
 
 def consumer_row(info: ConsumerInfo, rates: Mapping[str, float]) -> list[Child]:
@@ -368,9 +372,9 @@ async def show_config(call: Call) -> Answer:
     edit = tag("a", "Edit", href=address("streams", name, "edit"), class_="button")
     top = stream_heading(call.visit, name, "config", edit)
     if seen.value is None:
-        return Shown(page(call.visit, "streams", name, top, problem_note(seen.problem)))
+        return PageAnswer(page(call.visit, "streams", name, top, problem_note(seen.problem)))
     config = seen.value.config
-    return Shown(
+    return PageAnswer(
         page(
             call.visit,
             "streams",

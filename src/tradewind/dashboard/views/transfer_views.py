@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tradewind.dashboard.data.page_texts import size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import badge, card, form, live, table
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto
+from tradewind.dashboard.views.call import Answer, BadFormError, Call, RedirectAnswer
 
 if TYPE_CHECKING:
     from tradewind.dashboard.data.transfer_data import Transfer
@@ -68,4 +68,4 @@ async def stop(call: Call) -> Answer:
     target = address("objects", name) if kind == "store" else address("streams", name, "backup")
     if found.kind == "restore":
         target = "/restore"
-    return Goto(target, f"The {found.kind} of {found.name} is stopped.")
+    return RedirectAnswer(target, f"The {found.kind} of {found.name} is stopped.")

@@ -22,7 +22,7 @@ import uvicorn
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data.machine import Machine
 from tradewind.dashboard.data.pipeline_data import PipelineShelf
-from tradewind.dashboard.data.runs import Launching, Runs
+from tradewind.dashboard.data.runs import LaunchCommand, Runs
 from tradewind.dashboard.web.guard import LOOPBACK_NAMES, Guard, Policy
 from tradewind.dashboard.web.running import RunRules
 from tradewind.dashboard.web.sessions import Sessions
@@ -55,7 +55,7 @@ class DashboardSettings:
     # Files of pipelines, or folders of such files.
     pipelines: tuple[str, ...] = ()
     allow_run: bool = False
-    launching: Launching | None = None
+    launching: LaunchCommand | None = None
 
     def __post_init__(self) -> None:
         if bool(self.https_cert_file) != bool(self.https_key_file):
@@ -96,7 +96,9 @@ class DashboardSettings:
         log in.
         """
         shelf = PipelineShelf(self.pipelines, finds_running=not self.asks_login)
-        return Machine(shelf, Runs(self.launching or Launching(environment=self._environment())))
+        return Machine(
+            shelf, Runs(self.launching or LaunchCommand(environment=self._environment()))
+        )
 
     def _environment(self) -> dict[str, str]:
         servers = self.options.servers

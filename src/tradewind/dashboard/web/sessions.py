@@ -41,7 +41,7 @@ TOKEN_LENGTH: Final = 43
 
 
 @dataclass
-class LoggedIn:
+class LoginSession:
     """A login: its workspace, and when it was last used."""
 
     workspace: Workspace
@@ -67,7 +67,7 @@ class Sessions:
         self._options = options
         self._clock = clock
         self._secret = secrets.token_bytes(ID_BYTES)
-        self._logins: OrderedDict[str, LoggedIn] = OrderedDict()
+        self._logins: OrderedDict[str, LoginSession] = OrderedDict()
         self._notices: OrderedDict[str, str] = OrderedDict()
         self._tries = asyncio.Semaphore(TRIES_MAX)
         self._shared: Workspace | None = None
@@ -116,10 +116,10 @@ class Sessions:
 
     # ------------------------------------------------------------------ logins
 
-    def find(self, session_id: str) -> LoggedIn | None:
+    def find(self, session_id: str) -> LoginSession | None:
         """The login of a session; None if a login is needed first."""
         if self._shared is not None:
-            return LoggedIn(self._shared, "", self._clock())
+            return LoginSession(self._shared, "", self._clock())
         login = self._logins.get(session_id)
         if login is None or self._clock() - login.used_at > IDLE_SECONDS:
             return None
@@ -149,7 +149,7 @@ class Sessions:
                 ) from None
         session_id = self.new_id()
         user = fields.get("user", "") or ("token" if fields.get("token") else "credentials")
-        self._logins[session_id] = LoggedIn(workspace, user, self._clock())
+        self._logins[session_id] = LoginSession(workspace, user, self._clock())
         return session_id
 
     async def log_out(self, session_id: str) -> None:

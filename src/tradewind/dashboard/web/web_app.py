@@ -59,12 +59,12 @@ from tradewind.dashboard.views.call import (
     BadFormError,
     Call,
     Download,
-    Goto,
-    Said,
-    Shown,
+    PageAnswer,
+    RedirectAnswer,
+    TextAnswer,
 )
 from tradewind.dashboard.web.forms import file_body, read_form
-from tradewind.dashboard.web.sessions import LoggedIn, LoginRefusedError, Sessions
+from tradewind.dashboard.web.sessions import LoginRefusedError, LoginSession, Sessions
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
@@ -201,11 +201,11 @@ class _Visitor:
     """The visitor of a request; `is_new` says that the browser does not have the cookie yet."""
 
     session_id: str
-    login: LoggedIn | None
+    login: LoginSession | None
     is_new: bool
 
 
-class _Desk:
+class _RequestHandler:
     """Answers requests for one dashboard."""
 
     def __init__(
@@ -292,7 +292,7 @@ class _Desk:
     def call(
         self,
         request: Request,
-        login: LoggedIn,
+        login: LoginSession,
         visit: Visit,
         fields: Mapping[str, str] | None = None,
         body: AsyncIterator[bytes] | None = None,
@@ -342,7 +342,7 @@ class _Desk:
         except TradewindError as error:
             problem = problem_of(error)
             return PlainTextResponse(problem.text, STATUSES[problem.kind])
-        assert isinstance(answer, Goto), "an upload ends with a redirect"
+        assert isinstance(answer, RedirectAnswer), "an upload ends with a redirect"
         self.sessions.tell(visitor.session_id, answer.notice)
         return PlainTextResponse(answer.notice, 201, headers={"location": answer.target})
 
@@ -355,15 +355,15 @@ class _Desk:
         except TradewindError as error:
             problem = problem_of(error)
             return self.failed(call.visit, problem, STATUSES[problem.kind])
-        if isinstance(answer, Goto):
+        if isinstance(answer, RedirectAnswer):
             if answer.notice:
                 self.sessions.tell(visitor.session_id, answer.notice)
             return RedirectResponse(answer.target, 303)
-        if isinstance(answer, Said):
+        if isinstance(answer, TextAnswer):
             return PlainTextResponse(answer.text, answer.status)
         if isinstance(answer, Download):
             return _saved(answer)
-        assert isinstance(answer, Shown), "a view returns one of the kinds of Answer"
+        assert isinstance(answer, PageAnswer), "a view returns one of the kinds of Answer"
         return HTMLResponse(answer.html, answer.status)
 
     def failed(self, visit: Visit, problem: Problem, status: int) -> Response:
@@ -497,7 +497,7 @@ def build_application(
     sessions: Sessions, machine: Machine, rules: RunRules, *, is_secure: bool, port: int
 ) -> Starlette:
     """The application behind the guard."""
-    desk = _Desk(sessions, machine, rules, is_secure=is_secure, port=port)
+    desk = _RequestHandler(sessions, machine, rules, is_secure=is_secure, port=port)
     routes = [
         Route("/login", desk.login_page, methods=["GET"]),
         Route("/login", desk.log_in, methods=["POST"]),

@@ -1,12 +1,12 @@
 """The handlers of the API: one function per endpoint, as named in the table of the API.
 
-Owns finding the function of a row. The functions of the JetStream API are loaded with the server,
-those of Tradewind's own API with the first request for them.
+Owns finding the function of a row. Its module is loaded with the first request for it, or, for the
+JetStream API, as soon as a server that has started has nothing else to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
@@ -26,10 +26,8 @@ def load_handler(name: str) -> Any:
     return getattr(import_module(module), function)
 
 
-# By the names of the endpoints.
-HANDLERS: Final[dict[str, Handler]] = {
-    endpoint.name: load_handler(endpoint.handler) for endpoint in NATS_ENDPOINTS if endpoint.handler
-}
+# By the names of the endpoints, as far as they are loaded.
+HANDLERS: Final[dict[str, Handler]] = {}
 
 
 def handler_of(endpoint: ApiEndpoint) -> Handler:
@@ -37,3 +35,10 @@ def handler_of(endpoint: ApiEndpoint) -> Handler:
     if (known := HANDLERS.get(endpoint.name)) is not None:
         return known
     return HANDLERS.setdefault(endpoint.name, load_handler(endpoint.handler))
+
+
+def load_handlers() -> Iterator[None]:
+    """Load the functions of the JetStream API, in steps of one module."""
+    for name in {endpoint.handler: None for endpoint in NATS_ENDPOINTS if endpoint.handler}:
+        load_handler(name)
+        yield

@@ -129,7 +129,7 @@ def _identity_header(hosted: HostedStream) -> bytes:
 def names(request: ApiRequest) -> ConsumerNamesResponse:
     """CONSUMER.NAMES."""
     content: ConsumersRequest = request.content
-    found = _listed(request)
+    found = request.hosted().shown_names()
     offset = min(max(content.offset, 0), len(found))
     return ConsumerNamesResponse(
         total=len(found),
@@ -143,7 +143,7 @@ def list_(request: ApiRequest) -> Steps[ConsumerListResponse]:
     """CONSUMER.LIST."""
     content: ConsumersRequest = request.content
     hosted = request.hosted()
-    found = _listed(request)
+    found = hosted.shown_names()
     offset = min(max(content.offset, 0), len(found))
     consumers = []
     for number, name in enumerate(found[offset : offset + LIST_PAGE]):
@@ -159,12 +159,6 @@ def list_(request: ApiRequest) -> Steps[ConsumerListResponse]:
         consumers=consumers,
         offline=dict(hosted.consumer_problems),
     )
-
-
-def _listed(request: ApiRequest) -> list[str]:
-    """The names of the visible consumers: those that only serve another stream are hidden."""
-    consumers = request.hosted().consumers
-    return sorted(name for name, consumer in consumers.items() if not consumer.config.direct)
 
 
 def info(request: ApiRequest) -> ConsumerInfoResponse:

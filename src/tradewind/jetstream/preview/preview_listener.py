@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tradewind.api import errors
 from tradewind.api.endpoint_row import PREVIEW_PREFIX, ApiEndpoint, PreviewForm, PreviewWords
@@ -20,7 +22,6 @@ from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import load_handler
 from tradewind.jetstream.preview.dialects import OK, SETS, STREAMS, PreviewRefusal
-from tradewind.jetstream.preview.preview_requests import OldRequest, WhenDurable
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account, InternalMessage
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.lanes import Steps
     from tradewind.jetstream.preview.dialects import Dialect
-    from tradewind.jetstream.preview.preview_requests import OldAnswer
+    from tradewind.jetstream.preview.preview_requests import OldAnswer, OldRequest, WhenDurable
 
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
-Handler = Callable[[OldRequest], "OldAnswer | Steps[OldAnswer] | Steps[bytes] | Steps[WhenDurable]"]
+if TYPE_CHECKING:
+    Handler = Callable[
+        [OldRequest], OldAnswer | Steps[OldAnswer] | Steps[bytes] | Steps[WhenDurable]
+    ]
 
 
-class OldEndpoint(NamedTuple):
+class OldEndpoint(msgspec.Struct, frozen=True):
     """An endpoint of a preview; `stream_at` and `consumer_at` are the positions of their names in
     the subject, 0: none.
 
@@ -43,7 +47,7 @@ class OldEndpoint(NamedTuple):
 
     subject: str
     dialect: Dialect
-    handler: Handler | None
+    handler: str
     stream_at: int
     consumer_at: int
     today: ApiEndpoint
@@ -53,8 +57,7 @@ def _old_endpoint(form: PreviewForm, today: ApiEndpoint) -> OldEndpoint:
     tokens = (PREVIEW_PREFIX + form.subject).split(".")
     stream_at, consumer_at = (tokens.index(name) if name in tokens else 0 for name in ("$s", "$c"))
     subject = ".".join("*" if token in ("$s", "$c") else token for token in tokens)
-    handler = load_handler(form.handler) if form.handler else None
-    return OldEndpoint(subject, _DIALECTS[form.words], handler, stream_at, consumer_at, today)
+    return OldEndpoint(subject, _DIALECTS[form.words], form.handler, stream_at, consumer_at, today)
 
 
 _DIALECTS: Final = {PreviewWords.SETS: SETS, PreviewWords.STREAMS: STREAMS}
@@ -89,14 +92,12 @@ class PreviewListener:
         return [
             account.subscribe(
                 each.subject,
-                partial(self._next, each)
-                if each.handler is None
-                else partial(self._heard, each, each.handler),
+                partial(self._heard if each.handler else self._next, each),
             )
             for each in OLD_ENDPOINTS
         ]
 
-    def _heard(self, endpoint: OldEndpoint, handler: Handler, message: InternalMessage) -> None:
+    def _heard(self, endpoint: OldEndpoint, message: InternalMessage) -> None:
         self._engine.set_time()
         tenant = self._engine.accounts.get(message.account.name)
         if tenant is None:
@@ -110,6 +111,8 @@ class PreviewListener:
             tokens[endpoint.stream_at] if endpoint.stream_at else "",
             tokens[endpoint.consumer_at] if endpoint.consumer_at else "",
         )
+        from tradewind.jetstream.preview.preview_requests import OldRequest
+
         requester = Requester(message.account, message.session)
         request = OldRequest(
             self._engine,
@@ -120,7 +123,7 @@ class PreviewListener:
             endpoint.today,
             requester,
         )
-        steps = self._serve(endpoint.dialect, handler, message, request)
+        steps = self._serve(endpoint.dialect, load_handler(endpoint.handler), message, request)
         tenant.lane.add(steps, "", "request of a preview", message.subject)
 
     def _serve(
@@ -139,6 +142,8 @@ class PreviewListener:
         except Exception as error:  # an internal error must not leave the client waiting
             self._engine.faults.contain("request", error, message.subject)
             answer = dialect.error(INTERNAL_ERROR)
+        from tradewind.jetstream.preview.preview_requests import WhenDurable
+
         if isinstance(answer, WhenDurable):
             answer.hosted.commits.when_durable(partial(self._durable, dialect, message))
         else:

@@ -24,10 +24,10 @@ FILES_MAX: Final = 100
 
 def read_whole(path: Path, parameters: Parameters, beside: Path | None = None) -> PipelineDocument:
     """The document of a file with all that it includes; `beside` is one more file of that kind."""
-    return _Reading(parameters).whole(path, beside)
+    return _FileInclusion(parameters).whole(path, beside)
 
 
-class _Reading:
+class _FileInclusion:
     """One file and those that it includes."""
 
     def __init__(self, parameters: Parameters) -> None:

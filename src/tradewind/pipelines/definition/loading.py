@@ -36,7 +36,7 @@ from tradewind.pipelines.definition.model import (
     Payload,
     Pipeline,
     PipelineCase,
-    Placed,
+    PlacedEntry,
     Sink,
     Source,
     Step,
@@ -254,7 +254,7 @@ class _PipelineChecker:
         for name, sink in sinks.items():
             self._sink(("sinks", name), sink)
 
-    def _login(self, place: tuple[str, ...], entry: Placed) -> None:
+    def _login(self, place: tuple[str, ...], entry: PlacedEntry) -> None:
         try:
             entry.login.check()
         except OptionError as error:

@@ -54,7 +54,7 @@ class Watermark(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     column: str = "time"
 
 
-class Placed(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class PlacedEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """An entry that may say where its server is and how to log in there; see
     `tradewind.spark.connections.logins`.
     """
@@ -87,7 +87,7 @@ class Placed(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
         return f"{type(self).__name__}(...)"  # a value may be a password
 
 
-class Source(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class Source(PlacedEntry, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One table that steps can use; exactly one of the first five says where it is."""
 
     stream: Texts = ""
@@ -164,7 +164,9 @@ class Iceberg(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     catalog: dict[str, str] = {}
 
 
-class Sink(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True, rename={"input": "from"}):
+class Sink(
+    PlacedEntry, forbid_unknown_fields=True, frozen=True, kw_only=True, rename={"input": "from"}
+):
     """Where the rows of one table go; exactly one of stream ... console says what it is."""
 
     input: str
@@ -228,7 +230,7 @@ class PipelineCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fails: str = ""
 
 
-class Head(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class Head(PlacedEntry, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Everything but the tables."""
 
     pipeline: str

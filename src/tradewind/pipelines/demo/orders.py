@@ -37,7 +37,7 @@ class Order(msgspec.Struct):
 
 
 @dataclass
-class Published:
+class PublishProgress:
     """The messages published so far, and why it ended if it did not end by itself."""
 
     count: int = 0
@@ -53,7 +53,7 @@ class OrderPublisher:
         self._random = random.Random(seed)  # noqa: S311 - orders for show, no secrets
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
-        self.published = Published()
+        self.published = PublishProgress()
         self._next_id = connection.jetstream_manager().streams.info(STREAM).state.last_seq + 1
 
     def start(self) -> None:

@@ -19,8 +19,8 @@ from tradewind.chain.chain_entries import MESSAGE, ChainError, ChainRecord
 from tradewind.chain.chain_folder import FOLDER, ChainFolder, IncompleteRecord
 from tradewind.chain.report import FILE, ChainFault, ChainReport
 from tradewind.chain.segments import SegmentFound, SegmentJoin, verify_segment
+from tradewind.chain.signed_heads import signed_heads_in
 from tradewind.chain.verifier import ChainedMessage
-from tradewind.chain.witnesses import witnesses_in
 from tradewind.errors import CorruptRecord, StoreError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def audit_chain(
             created,
             folder.algorithm,
             folder.before,
-            witnesses_in(_whole_lines(folder, report), path),
+            signed_heads_in(_whole_lines(folder, report), path),
         )
         tasks = _tasks(files, plan)
         found = spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).map(verify_range)
@@ -207,7 +207,7 @@ def verify_range(task: ChainRange) -> SegmentFound:
 
 def _messages(task: ChainRange) -> Iterator[ChainedMessage]:
     """The messages of a task that are there, in order."""
-    from tradewind.spark.files.store_files import Vanished
+    from tradewind.spark.files.store_files import VanishedFileError
     from tradewind.store.format.sequence_set import SequenceSet
 
     removed, _ = SequenceSet.decode(task.removed)
@@ -215,7 +215,7 @@ def _messages(task: ChainRange) -> Iterator[ChainedMessage]:
     for number in task.blocks:
         try:
             data = task.files.read_block(number)
-        except Vanished:
+        except VanishedFileError:
             continue  # its messages were removed, which a later entry says
         for message in messages_in_block(data):
             if first_seq <= message.sequence <= task.last_seq and message.sequence not in removed:

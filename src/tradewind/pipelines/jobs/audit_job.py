@@ -134,14 +134,14 @@ def _check_part(blocks: list[AuditBlock]) -> list[BlockResult]:
 def check_block(block: AuditBlock) -> BlockResult:
     """Verify the records of one block, on an executor."""
     from tradewind.spark.columnar.rows import RowDecoder
-    from tradewind.spark.files.store_files import Vanished
+    from tradewind.spark.files.store_files import VanishedFileError
     from tradewind.spark.files.stream_contents import key_of
 
     files = block.files
     path = files.block_path(block.number)
     try:
         data = files.read_block(block.number)
-    except Vanished:
+    except VanishedFileError:
         return BlockResult(block.account, files.name, path, 0, 0, is_gone=True)
     except CorruptRecord as error:
         text = f"byte {error.offset}: {error.reason}"

@@ -213,7 +213,7 @@ def split_by(
 
 
 @dataclass
-class _Open:
+class _OpenFile:
     """A file that is being written."""
 
     path: str
@@ -237,7 +237,7 @@ class FileWriter:
     partition_by: Sequence[str]
     prefix: str
     keeps_partition: bool
-    _open: dict[tuple[Any, ...], _Open] = field(default_factory=dict)
+    _open: dict[tuple[Any, ...], _OpenFile] = field(default_factory=dict)
     _done: list[WrittenFile] = field(default_factory=list)
     _fields: list[PartitionField] = field(init=False)
 
@@ -268,7 +268,7 @@ class FileWriter:
         divided = {part.name for part in self._fields}
         return [name for name in self.schema.names if name not in divided]
 
-    def _begin(self, key: tuple[Any, ...]) -> _Open:
+    def _begin(self, key: tuple[Any, ...]) -> _OpenFile:
         partition = {
             part.name: field_text(part, value)
             for part, value in zip(self._fields, key, strict=True)
@@ -279,7 +279,7 @@ class FileWriter:
             schema = pa.schema([self.schema.field(name) for name in self._file_columns()])
         stream = self.storage.writer(path)
         writer = pq.ParquetWriter(stream, schema, compression="zstd")
-        return _Open(path, partition, stream, writer)
+        return _OpenFile(path, partition, stream, writer)
 
     def _finish(self, key: tuple[Any, ...]) -> None:
         file = self._open.pop(key)

@@ -82,7 +82,7 @@ class TableChange:
             raise ConflictError("files have been added to the table meanwhile")
 
 
-class _Rewritten(msgspec.Struct, frozen=True):
+class _RewrittenFile(msgspec.Struct, frozen=True):
     """A file of the table, and those that its other rows are in now."""
 
     path: str
@@ -240,7 +240,7 @@ class _RewriteJob:
                 file = msgspec.json.decode(text, type=LakeFile)
                 added = rewrite_without(self.files.storage, file, keys, self.files.writer())
                 if added is not None:
-                    change = msgspec.json.encode(_Rewritten(file.path, added)).decode()
+                    change = msgspec.json.encode(_RewrittenFile(file.path, added)).decode()
                     yield pa.RecordBatch.from_pydict({"change": pa.array([change], pa.string())})
 
 
@@ -264,7 +264,7 @@ def table_writer(table: LakeTable, query: SinkQuery, sink: TableSink) -> BatchWr
                 tuple(sink.upsert.key) if sink.upsert else (),
             )
 
-        with _named(query.sink):
+        with _SinkErrors(query.sink):
             if sink.step is None:
                 written = write_files(rows, prepare(arrow_schema(batch)))
             else:
@@ -346,7 +346,7 @@ def _commit_upsert(
             for file in candidates.values()
         ]
         rows = map_in_arrow(spread(spark, texts), work, _CHANGES).collect() if texts else []
-        rewritten = [msgspec.json.decode(row["change"], type=_Rewritten) for row in rows]
+        rewritten = [msgspec.json.decode(row["change"], type=_RewrittenFile) for row in rows]
         others = [file for one in rewritten for file in one.added]
         return TableChange(
             [*added, *others],
@@ -378,7 +378,7 @@ def _commit(table: LakeTable, change: Any, marks: Mapping[str, str]) -> None:
     )
 
 
-class _named:  # noqa: N801
+class _SinkErrors:
     """Errors inside name the sink that they are about."""
 
     def __init__(self, sink: str) -> None:

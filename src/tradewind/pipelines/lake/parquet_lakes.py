@@ -58,7 +58,7 @@ class KeptColumns(msgspec.Struct, frozen=True):
     arrow: bytes
 
 
-class Staged(msgspec.Struct, frozen=True):
+class StagedBatch(msgspec.Struct, frozen=True):
     """A batch whose files are all written: where each of them goes, by where it is."""
 
     marks: dict[str, str]
@@ -234,15 +234,15 @@ def keep_columns(checkpoint: Place, columns: pa.Schema) -> None:
     _note_done(checkpoint / COLUMNS_FILE, msgspec.json.format(data))
 
 
-def _listed(folder: Path) -> Staged | None:
+def _listed(folder: Path) -> StagedBatch | None:
     """The batch that an earlier attempt has written completely; None if there is none."""
     try:
-        return msgspec.json.decode((folder / LIST_FILE).read_bytes(), type=Staged)
+        return msgspec.json.decode((folder / LIST_FILE).read_bytes(), type=StagedBatch)
     except FileNotFoundError:
         return None
 
 
-def _list(folder: Path, base: Path, marks: dict[str, str]) -> Staged:
+def _list(folder: Path, base: Path, marks: dict[str, str]) -> StagedBatch:
     """Sync the files of a batch and list them; those without rows are left where they are."""
     from pyarrow import parquet
 
@@ -254,12 +254,12 @@ def _list(folder: Path, base: Path, marks: dict[str, str]) -> Staged:
         name = f"part-{marks[MARK_WRITER]}-{int(marks[MARK_BATCH]):08}-{index:05}.parquet"
         target = file.relative_to(base).with_name(name)
         moves.append((str(file.relative_to(folder)), str(target)))
-    staged = Staged(marks, moves)
+    staged = StagedBatch(marks, moves)
     replace_durably(folder / LIST_FILE, msgspec.json.encode(staged))
     return staged
 
 
-def _publish(folder: Path, staged: Staged, lake: Path) -> None:
+def _publish(folder: Path, staged: StagedBatch, lake: Path) -> None:
     """Move the files of a batch that are not in the lake yet."""
     folders = {lake}
     for source, target in staged.moves:

@@ -19,7 +19,7 @@ FIELDS_MAX: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Inferred:
+class InferredFields:
     """The result of a sample: the fields as DDL, how many payloads were no object, the names."""
 
     ddl: str
@@ -28,7 +28,7 @@ class Inferred:
     names: tuple[str, ...] = ()
 
 
-def infer(payloads: Iterable[bytes]) -> Inferred:
+def infer(payloads: Iterable[bytes]) -> InferredFields:
     """The schema of these payloads; ValueError if none of them is an object with fields."""
     merged = Kind("struct")
     sampled = others = 0
@@ -52,4 +52,4 @@ def infer(payloads: Iterable[bytes]) -> Inferred:
         if other != name:
             raise ValueError(f"fields {other!r} and {name!r} differ by case only; declare them")
     ddl = ", ".join(field_ddl(*one, " ") for one in merged.fields.items())
-    return Inferred(ddl, sampled, others, tuple(merged.fields))
+    return InferredFields(ddl, sampled, others, tuple(merged.fields))

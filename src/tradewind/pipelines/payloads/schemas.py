@@ -16,7 +16,7 @@ import msgspec
 from tradewind.pipelines.definition.model import INFER
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.machine.places import Place, replace_file
-from tradewind.pipelines.payloads.inference import Inferred, infer
+from tradewind.pipelines.payloads.inference import InferredFields, infer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,7 @@ def read_frozen(checkpoint: Place, source: str) -> FrozenSchema | None:
         ) from None
 
 
-def freeze(checkpoint: Place, source: str, inferred: Inferred) -> FrozenSchema:
+def freeze(checkpoint: Place, source: str, inferred: InferredFields) -> FrozenSchema:
     """Keep a schema for all later runs."""
     frozen = FrozenSchema(inferred.ddl, inferred.sampled, inferred.others)
     data = msgspec.json.format(msgspec.json.encode(frozen)) + b"\n"
@@ -66,7 +66,7 @@ def freeze(checkpoint: Place, source: str, inferred: Inferred) -> FrozenSchema:
     return frozen
 
 
-def infer_from_source(source: str, options: Mapping[str, str], column: str) -> Inferred:
+def infer_from_source(source: str, options: Mapping[str, str], column: str) -> InferredFields:
     """The schema of what a source holds now, from its first and its last messages."""
     try:
         return infer(sample_payloads(options, column))

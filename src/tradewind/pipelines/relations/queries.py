@@ -22,7 +22,7 @@ from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.pipelines.definition.loading import names_in, near
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.notation.column_templates import quoted_sql
-from tradewind.pipelines.payloads.inference import Inferred, infer
+from tradewind.pipelines.payloads.inference import InferredFields, infer
 from tradewind.pipelines.payloads.schemas import sample_payloads
 from tradewind.pipelines.relations.statements import WRITING_WORDS, is_writing
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
@@ -240,7 +240,7 @@ class QueryTable:
     def _sign(self) -> str:
         return f"a message of {self.name} does not match the fields that were found"
 
-    def settle(self) -> Inferred | None:
+    def settle(self) -> InferredFields | None:
         """Read all messages, so that the fields fit each of them; None if there are no fields.
 
         For what cannot be run again with other types.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.state.status import QueryStatus
 
 
-class Restartable(Protocol):
+class RestartableQuery(Protocol):
     """A query that can be started again."""
 
     query: Any
@@ -51,7 +51,7 @@ class Restarts:
         self._clock = clock
         self._pauses: dict[str, _Pause] = {}
 
-    def takes(self, running: Restartable, error: BaseException) -> bool:
+    def takes(self, running: RestartableQuery, error: BaseException) -> bool:
         """Whether a failed query is started again, now or after a pause; False if it is lost."""
         if self._policy is None:
             return False
@@ -71,7 +71,7 @@ class Restarts:
             pause.reason = ""
         return True
 
-    def _wait(self, running: Restartable, attempt: int, reason: str) -> bool:
+    def _wait(self, running: RestartableQuery, attempt: int, reason: str) -> bool:
         assert self._policy is not None
         if attempt > self._policy.attempts:
             return False

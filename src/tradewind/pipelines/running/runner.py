@@ -66,7 +66,7 @@ REMOTE_SECONDS: Final = 10.0
 
 
 @dataclass
-class _Running:
+class _RunningQuery:
     """A query with what was seen of it."""
 
     start: Callable[[], StreamingQuery]
@@ -109,7 +109,7 @@ class Runner:
         self._address = address
         self._show = show
         self._is_once = is_once or pipeline.trigger_seconds is None
-        self._queries: list[_Running] = []
+        self._queries: list[_RunningQuery] = []
         self._lags: dict[str, ServerLag | StoreLag] = {}
         self._lag_due = 0.0
         self._restarts = Restarts(pipeline.head.restart)
@@ -205,7 +205,7 @@ class Runner:
             raise pipeline.document.error(keys, f"{name}: {short_reason(error)}") from error
         before = self._before.get(name, 0)
         status = QueryStatus(name, target, rows_total=before)
-        running = _Running(writer.start, query, status, sources, rows_before=before)
+        running = _RunningQuery(writer.start, query, status, sources, rows_before=before)
         self._queries.append(running)
         _await_begun(query)
 
@@ -254,7 +254,7 @@ class Runner:
         self.stop("failed")
         raise PipelineError(f"pipeline {self.pipeline.name}: {text}")
 
-    def _restart_if_due(self, running: _Running) -> None:
+    def _restart_if_due(self, running: _RunningQuery) -> None:
         """Start a query again that was given too little time; until then, say so."""
         name = running.status.name
         if not running.slow_start.take():
@@ -273,7 +273,7 @@ class Runner:
         """Whether no query works on a batch right now."""
         return not any(running.query.status["isTriggerActive"] for running in self._queries)
 
-    def _observe(self, running: _Running) -> None:
+    def _observe(self, running: _RunningQuery) -> None:
         status = running.status
         now = time.monotonic()
         for progress in running.query.recentProgress:
@@ -432,7 +432,7 @@ def _done_ms(progress: Any) -> int:
     return int(began.timestamp() * 1000 + progress["durationMs"].get("triggerExecution", 0))
 
 
-def _note_target(running: _Running) -> None:
+def _note_target(running: _RunningQuery) -> None:
     """Say of the newest batch up to where its target was written, once."""
     recent = running.status.recent
     if running.target is None or not recent or recent[-1].target_seq is not None:

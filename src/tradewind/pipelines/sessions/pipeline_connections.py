@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 
 
-class Addressed(Protocol):
+class AddressedPart(Protocol):
     """A part of a pipeline that may name its server."""
 
     @property
@@ -43,7 +43,7 @@ class PipelineAddress:
     login: JobLogin = field(default_factory=JobLogin)
 
     @classmethod
-    def first_of(cls, *places: Addressed) -> PipelineAddress:
+    def first_of(cls, *places: AddressedPart) -> PipelineAddress:
         """The address of the first place that names a server or a context.
 
         The login may stand elsewhere: in a place that is nearer, or in one that names no server of

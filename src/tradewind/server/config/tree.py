@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+
+import msgspec
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
@@ -27,8 +28,7 @@ _TYPE_NAMES = {
 }
 
 
-@dataclass(slots=True)
-class ConfigNode:
+class ConfigNode(msgspec.Struct):
     """One value. `line` is the line of its key, or that of the value itself inside a list.
 
     `used` is set when a `$variable` has referred to the value: such a key needs no meaning of its

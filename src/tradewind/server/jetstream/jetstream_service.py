@@ -17,6 +17,7 @@ from tradewind.broker.broker import Broker
 from tradewind.durations import format_duration
 from tradewind.errors import ServerStartError, StoreError
 from tradewind.jetstream.engine import EngineSettings, JetStreamEngine
+from tradewind.jetstream.handlers import load_handlers
 from tradewind.jetstream.store_opening import recover, recover_account
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.server.jetstream.resources import StoreResources, store_resources
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS_MAX = 10.0
 STOP_SECONDS = 5.0
+# The handlers of requests are loaded when the server has been started for this long, one module
+# per turn, unless a request needs them before.
+LOAD_SECONDS = 0.1
 DISK_THREADS = 16
 _UNITS = ("KB", "MB", "GB", "TB", "PB", "EB")
 
@@ -166,6 +170,14 @@ class RunningJetStream:
         self._root = root
         self._log = log
         self._remotes = remotes
+        self._loop = asyncio.get_running_loop()
+        self._handlers = load_handlers()
+        self._loading = self._loop.call_later(LOAD_SECONDS, self._load_next)
+
+    def _load_next(self) -> None:
+        for _ in self._handlers:
+            self._loading = self._loop.call_later(0, self._load_next)
+            return
 
     def reload(self, options: ServerOptions) -> Iterator[None]:
         """Apply the options, in steps: accounts may have gained or lost JetStream, or have other
@@ -186,6 +198,7 @@ class RunningJetStream:
     async def stop(self) -> None:
         """Write everything to disk and release the folder; what cannot be written is logged."""
         self._log.notice("Initiating JetStream Shutdown...")
+        self._loading.cancel()
         steps = (
             self._begin_stop,
             self._stop_remotes,

@@ -98,6 +98,9 @@ def _run(flags: Flags, signals: ProcessSignals) -> int:
     def reload_options() -> ServerOptions:
         return load_options(flags).options
 
+    from tradewind.late_modules import import_event_loop
+
+    import_event_loop()
     from tradewind.server.lifecycle.server_process import run_server
     from tradewind.server.monitoring.logs import open_log
 

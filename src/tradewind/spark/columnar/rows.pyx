@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
-from tradewind.client.streams.packed cimport Packed, PackedHead
+from tradewind.client.streams.packed cimport PackedMessages, PackedHead
 from tradewind.route.sublist cimport subject_matches
 from tradewind.spark.columnar.memory cimport Memory, Piece
 from tradewind.store.format.hash cimport Key
@@ -187,7 +187,7 @@ cdef class RowDecoder:
             if row.seq and self.first_seq <= row.seq <= self.last_seq and self._is_wanted(&row):
                 self._push(&row)
 
-    def take_packed(self, Packed packed not None):
+    def take_packed(self, PackedMessages packed not None):
         """Collect the messages that an ordered consumer has delivered."""
         cdef const char* at = packed._bytes.data
         cdef const char* end = at + packed._bytes.end
@@ -208,7 +208,7 @@ cdef class RowDecoder:
                 self._push(&row)
             at += head.stride
 
-    def gaps_in(self, Packed packed not None, uint64_t after_seq):
+    def gaps_in(self, PackedMessages packed not None, uint64_t after_seq):
         """The sequences missing between `after_seq` and the messages of an ordered consumer.
 
         Returns pairs of the first and the last missing one, up to the last wanted sequence, and the

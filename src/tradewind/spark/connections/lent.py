@@ -36,7 +36,7 @@ _Result = TypeVar("_Result")
 _Key = tuple[object, ...]
 
 
-class Lent:
+class LentConnection:
     """One connection and its event loop, for one task at a time."""
 
     def __init__(self, address: ReadAddress, waits_seconds: float) -> None:
@@ -76,11 +76,11 @@ class LentConnections:
     def __init__(self, idle_seconds_max: float = IDLE_SECONDS_MAX) -> None:
         self._idle_seconds_max = idle_seconds_max
         self._lock = threading.Lock()
-        self._kept: list[tuple[_Key, Lent]] = []
+        self._kept: list[tuple[_Key, LentConnection]] = []
         self._sweeper: threading.Timer | None = None
         self._pid = os.getpid()
         # These are of a parent. Closing them, or letting them be closed, would touch the parent's.
-        self._inherited: list[tuple[_Key, Lent]] = []
+        self._inherited: list[tuple[_Key, LentConnection]] = []
 
     @property
     def count(self) -> int:
@@ -88,10 +88,10 @@ class LentConnections:
         return len(self._kept)
 
     @contextmanager
-    def lent(self, address: ReadAddress, waits_seconds: float = 0) -> Iterator[Lent]:
+    def lent(self, address: ReadAddress, waits_seconds: float = 0) -> Iterator[LentConnection]:
         """A connection for one task; kept if the task ends well."""
         key = (address.options.servers, address.options.context, address.options.login)
-        found = self._take(key) or Lent(address, waits_seconds)
+        found = self._take(key) or LentConnection(address, waits_seconds)
         try:
             yield found
         except BaseException:
@@ -99,7 +99,7 @@ class LentConnections:
             raise
         self._give_back(key, found)
 
-    def _take(self, key: _Key) -> Lent | None:
+    def _take(self, key: _Key) -> LentConnection | None:
         self._check_process()
         while True:
             with self._lock:
@@ -112,7 +112,7 @@ class LentConnections:
                 return found
             found.close()
 
-    def _give_back(self, key: _Key, lent: Lent) -> None:
+    def _give_back(self, key: _Key, lent: LentConnection) -> None:
         self._check_process()
         if lent.pid != self._pid:
             self._inherited.append((key, lent))

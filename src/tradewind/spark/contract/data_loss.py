@@ -46,7 +46,7 @@ FILES: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingMessages:
     """Messages that were planned and have not been found, with bounds of their sequences."""
 
     count: int = 0
@@ -54,10 +54,10 @@ class Missing:
     last_seq: int = 0
     is_certain: bool = True
 
-    def __add__(self, other: Missing) -> Missing:
+    def __add__(self, other: MissingMessages) -> MissingMessages:
         if not self.count or not other.count:
             return self if self.count else other
-        return Missing(
+        return MissingMessages(
             self.count + other.count,
             min(self.first_seq, other.first_seq),
             max(self.last_seq, other.last_seq),
@@ -88,7 +88,7 @@ class LossRule:
     used_by: str
     avoidance: tuple[str, ...] = ()
 
-    def judge(self, at_head: Missing, elsewhere: Missing) -> None:
+    def judge(self, at_head: MissingMessages, elsewhere: MissingMessages) -> None:
         """Decide about what a task has not found, below the first message of the stream and not."""
         if self.is_replaced:
             if missing := _some(at_head + elsewhere):
@@ -140,7 +140,7 @@ class LossRule:
         return False
 
 
-def _some(missing: Missing) -> Missing | None:
+def _some(missing: MissingMessages) -> MissingMessages | None:
     return missing if missing.count else None
 
 

@@ -2,7 +2,7 @@
 
 Owns finding the streams of a store folder and the plain bytes of a block. The module never takes a
 lock and never changes a file. A file that disappears is normal here, because a running server
-compacts and removes blocks; `Vanished` reports it and the caller looks again.
+compacts and removes blocks; `VanishedFileError` reports it and the caller looks again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 16 * 1024
 
 
-class Vanished(StoreError):  # noqa: N818 - it names what happened
+class VanishedFileError(StoreError):
     """A file was removed by its server between two looks."""
 
 
@@ -84,7 +84,7 @@ class StreamFiles:
                         identity = (status.st_ino, status.st_mtime_ns)
                         found.append(ReadBlockFile(number, status.st_size, identity))
         except FileNotFoundError:
-            raise Vanished(
+            raise VanishedFileError(
                 f"{self.folder}: a file disappeared while its folder was listed"
             ) from None
         if is_encrypted(names) and not self.is_encrypted:
@@ -156,7 +156,7 @@ class StreamFiles:
         path = f"{self.folder}/{MESSAGES_FOLDER}/{INDEX_FILE}"
         try:
             data = _read(path)  # zeros of a bad sector fail its hash
-        except Vanished:
+        except VanishedFileError:
             return None
         if (vault := self._vault) is None:
             return data
@@ -181,7 +181,7 @@ class StreamFiles:
             vault.blocks.read(number)
         except MissingFile:
             if not Path(self.block_path(number)).exists():
-                raise Vanished(f"{self.block_path(number)}: the file is gone") from None
+                raise VanishedFileError(f"{self.block_path(number)}: the file is gone") from None
             return data  # it was there before the stream was encrypted
         cipher = vault.blocks.cipher(number)
         return data if cipher is None else cipher.decrypt(data, offset)
@@ -203,7 +203,7 @@ class StreamFiles:
         """
         try:
             now = open_stream(self._root, self.account, self.name, self.keys)
-        except Vanished:
+        except VanishedFileError:
             return False
         return now.created_ns == self.created_ns
 
@@ -271,7 +271,7 @@ def open_stream(
         meta = folder.read_meta()
         changed_ns = Path(folder.path, META_FILE).stat().st_mtime_ns
     except (MissingFile, FileNotFoundError):
-        raise Vanished(f"{folder.path}: the stream was deleted") from None
+        raise VanishedFileError(f"{folder.path}: the stream was deleted") from None
     created_ns = meta.created_ns or 0
     # The file is written once when the stream is made; a copied folder may have lost the time.
     was_changed = abs(changed_ns - created_ns) > 5_000_000_000
@@ -297,7 +297,7 @@ def _opened(path: str) -> FileIO:
     try:
         return FileIO(path)
     except FileNotFoundError:
-        raise Vanished(f"{path}: the file is gone") from None
+        raise VanishedFileError(f"{path}: the file is gone") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -29,7 +29,7 @@ from tradewind.spark.files.block_summary import (
     first_message,
     summarize_block,
 )
-from tradewind.spark.files.store_files import ReadBlockFile, StreamFiles, Vanished
+from tradewind.spark.files.store_files import ReadBlockFile, StreamFiles, VanishedFileError
 from tradewind.store.contract import limits_of
 from tradewind.store.format.hash import Key, key_for
 from tradewind.store.format.index_file import StreamIndex, decode_index
@@ -97,7 +97,7 @@ class StreamContentsReader:
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return self._view(from_seq)
-            except Vanished:
+            except VanishedFileError:
                 if attempt == ATTEMPTS_MAX - 1:
                     raise
         raise AssertionError("the last attempt ends otherwise")
@@ -265,7 +265,7 @@ class StreamContentsReader:
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return self._seq_at_time(time_ns)
-            except Vanished:
+            except VanishedFileError:
                 if attempt == ATTEMPTS_MAX - 1:
                     raise
         raise AssertionError("the last attempt ends otherwise")
@@ -287,7 +287,7 @@ class StreamContentsReader:
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return self._bytes_behind(after_seq)
-            except Vanished:
+            except VanishedFileError:
                 if attempt == ATTEMPTS_MAX - 1:
                     raise
         raise AssertionError("the last attempt ends otherwise")

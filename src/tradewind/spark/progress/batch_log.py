@@ -63,7 +63,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _PlannedBatch:
     """One file of the offset log; what is not ours has no points."""
 
     planned_at: datetime
@@ -85,7 +85,7 @@ def read_batches(checkpoint: str | Path) -> list[BatchRange]:
     committed = set(_numbers(folder / COMMITS_FOLDER))
     numbers = _numbers(folder / OFFSETS_FOLDER)
     result: list[BatchRange] = []
-    before: _Planned | None = None
+    before: _PlannedBatch | None = None
     for number in numbers:
         is_half = number == numbers[-1] and number not in committed
         planned = _read(folder / OFFSETS_FOLDER / str(number), may_be_half=is_half)
@@ -108,7 +108,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _ranges(
-    number: int, before: _Planned | None, planned: _Planned, state: State
+    number: int, before: _PlannedBatch | None, planned: _PlannedBatch, state: State
 ) -> Iterator[BatchRange]:
     for source, points in enumerate(planned.sources):
         known: dict[str, _Point] = {}
@@ -127,7 +127,7 @@ def _ranges(
                 )
 
 
-def _read(path: Path, *, may_be_half: bool) -> _Planned | None:
+def _read(path: Path, *, may_be_half: bool) -> _PlannedBatch | None:
     """One file of the offset log; None if Spark has removed it, or is still writing it."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -152,7 +152,7 @@ class _HalfWrittenError(CheckpointError):
     """A file ends too early, or in the middle of a line."""
 
 
-def _parse(path: Path, text: str) -> _Planned:
+def _parse(path: Path, text: str) -> _PlannedBatch:
     lines = text.split("\n")
     if lines[0] != VERSION:
         if VERSION.startswith(lines[0]) and len(lines) == 1:
@@ -170,7 +170,7 @@ def _parse(path: Path, text: str) -> _Planned:
         raise CheckpointError(f"{path}: line 2: {metadata.batch_timestamp_ms} ms is not a time")
     moment = _EPOCH + timedelta(milliseconds=metadata.batch_timestamp_ms)
     sources = (_points(path, number, line) for number, line in enumerate(lines[2:], 3))
-    return _Planned(moment, tuple(sources))
+    return _PlannedBatch(moment, tuple(sources))
 
 
 def _points(path: Path, number: int, line: str) -> dict[str, _Point]:

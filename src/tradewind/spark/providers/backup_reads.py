@@ -57,7 +57,7 @@ LOOK_SECONDS: Final = 0.5
 REST_BYTES_MAX: Final = 4 * WINDOW_BYTES
 
 
-class BackupStopped(Exception):  # noqa: N818 - not an error: the read continues without it
+class BackupStoppedError(Exception):
     """The backup has come to its end too early, or there is none."""
 
 
@@ -85,7 +85,7 @@ class BackupTask:
                 while lent.run(backup.collect(pieces)):
                     yield from batches(decoder, rest.stream, columns)
                     decoder.clear()
-            except BackupStopped as stopped:
+            except BackupStoppedError as stopped:
                 why = str(stopped)
             finally:
                 lent.run(pieces.aclose())
@@ -143,13 +143,13 @@ class StreamBackup:
         while self._decoder.row_count < ROWS_PER_BATCH:
             try:
                 piece = await anext(pieces, None)
-            except BackupStopped:
+            except BackupStoppedError:
                 if self._is_ended:
                     return False
                 raise
             if piece is None:
                 if not self._is_ended:
-                    raise BackupStopped("it has no end mark")
+                    raise BackupStoppedError("it has no end mark")
                 return False
             self._take(self._held + piece)
             if self._proof.is_due:
@@ -161,7 +161,7 @@ class StreamBackup:
         try:
             used, is_last = self._decoder.take_archive(data)
         except CorruptRecord as error:
-            raise BackupStopped(str(error)) from error
+            raise BackupStoppedError(str(error)) from error
         self._held = data[used:]
         self._proof.saw(gaps, after_seq, count)
         self._is_ended = is_last or after_seq >= self._last_seq
@@ -179,13 +179,13 @@ class StreamBackup:
                     while decompressor.pending:
                         plain += decompressor.feed(b"")
                 except S2Error as error:
-                    raise BackupStopped(f"it cannot be unpacked: {error.reason}") from error
+                    raise BackupStoppedError(f"it cannot be unpacked: {error.reason}") from error
                 if len(head) < len(MAGIC):
                     head += plain
                     if len(head) < len(MAGIC):
                         continue
                     if not head.startswith(MAGIC):
-                        raise BackupStopped("this server makes them of block files")
+                        raise BackupStoppedError("this server makes them of block files")
                     plain = head[len(MAGIC) :]
                 yield plain
 
@@ -215,9 +215,9 @@ class StreamBackup:
                     if rest_bytes > REST_BYTES_MAX:
                         return
         except ClientError as error:
-            raise BackupStopped(str(error)) from error
+            raise BackupStoppedError(str(error)) from error
         if message.status and message.status != NO_CONTENT:
-            raise BackupStopped(f"{message.status} {message.description}")
+            raise BackupStoppedError(f"{message.status} {message.description}")
 
     async def _next(self, subscription: Subscription) -> Msg:
         """The next message; who has lost the connection is sent nothing more."""
@@ -227,15 +227,15 @@ class StreamBackup:
                 return await subscription.next(LOOK_SECONDS)
             except OperationTimeoutError:
                 if not connection.is_connected or connection.stats.reconnects != self._reconnects:
-                    raise BackupStopped("the connection was lost") from None
-        raise BackupStopped(f"no data for {SILENCE_SECONDS:g} s")
+                    raise BackupStoppedError("the connection was lost") from None
+        raise BackupStoppedError(f"no data for {SILENCE_SECONDS:g} s")
 
 
 def _check_place(message: Msg, index: int) -> None:
     """A chunk that is lost on the way, as when a connection breaks, is missed at the next one."""
     place = message.reply.rpartition(".")[2]
     if message.reply and place != str(index):
-        raise BackupStopped(f"received chunk {place} instead of {index}")
+        raise BackupStoppedError(f"received chunk {place} instead of {index}")
 
 
 class BackupProvider(NetworkProvider):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tradewind.spark.columnar.rows import RowDecoder
-from tradewind.spark.contract.data_loss import Missing
+from tradewind.spark.contract.data_loss import MissingMessages
 from tradewind.spark.files.stream_contents import StreamContentsReader, key_of
 from tradewind.store.format.sequence_set import SequenceSet
 
@@ -113,12 +113,14 @@ class BlockProof:
         reader = StreamContentsReader(self._files)
         view = reader.view()
         head = reader.first_message(view)
-        at_head = elsewhere = Missing()
+        at_head = elsewhere = MissingMessages()
         for first, last in self._vanished:
             for low, high in ((first, min(last, head - 1)), (max(first, head), last)):
                 if low > high:
                     continue
-                missing = Missing(high - low + 1 - self._removed.count_in(low, high), low, high)
+                missing = MissingMessages(
+                    high - low + 1 - self._removed.count_in(low, high), low, high
+                )
                 if high < head:
                     at_head += missing
                 else:
@@ -127,7 +129,7 @@ class BlockProof:
             if seq in self._removed:
                 continue
             if seq < head:
-                at_head += Missing(1, seq, seq)
+                at_head += MissingMessages(1, seq, seq)
             elif seq in view.removed:
-                elsewhere += Missing(1, seq, seq)
+                elsewhere += MissingMessages(1, seq, seq)
         self._plan.rule.judge(at_head, elsewhere)

@@ -22,7 +22,7 @@ from tradewind.spark.contract.planning import choose_blocks, divide, part_count
 from tradewind.spark.contract.provider_contract import ReadState
 from tradewind.spark.contract.tiers import TABLE_KEY
 from tradewind.spark.files.block_summary import members_between
-from tradewind.spark.files.store_files import StreamFiles, Vanished, find_streams
+from tradewind.spark.files.store_files import StreamFiles, VanishedFileError, find_streams
 from tradewind.spark.files.stream_contents import TAIL, StreamContents, StreamContentsReader, key_of
 from tradewind.spark.providers.block_proof import BlockPlan, BlockProof
 from tradewind.store.contract import limits_of
@@ -91,7 +91,7 @@ class BlockTask:
         number, first_seq, last_seq = self.part[place]
         try:
             data = self.files.read_block_into(number, decoder.memory)
-        except Vanished:
+        except VanishedFileError:
             proof.vanished(first_seq, last_seq)
             return 0
         rows_before, damaged_before = decoder.row_count, decoder.damaged_bytes

@@ -37,7 +37,7 @@ from tradewind.client.errors import (
     OperationTimeoutError,
 )
 from tradewind.client.streams.ordered import OrderedMessages
-from tradewind.client.streams.packed import Packed
+from tradewind.client.streams.packed import PackedMessages
 from tradewind.spark.columnar.arrow import batches
 from tradewind.spark.columnar.rows import RowDecoder
 from tradewind.spark.connections.kept_connections import KeptConnection
@@ -54,7 +54,7 @@ from tradewind.spark.files.store_files import is_pattern
 from tradewind.spark.providers.proof import (
     DELETED_MAX,
     Gap,
-    Planned,
+    PlannedRead,
     RangeProof,
     head_of,
     is_gone,
@@ -136,7 +136,7 @@ class RangeTask:
     rows: RowFilter
     by_direct: bool
     ahead: int  # how many messages are asked for before the first of them is read
-    planned: Planned | None = None  # None: the caller checks for missing messages
+    planned: PlannedRead | None = None  # None: the caller checks for missing messages
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Task`."""
@@ -187,7 +187,7 @@ class RangeTask:
         return self.address.options.timeout_seconds
 
     async def _collect(
-        self, chunks: AsyncIterator[Packed | list[Msg]], decoder: RowDecoder
+        self, chunks: AsyncIterator[PackedMessages | list[Msg]], decoder: RowDecoder
     ) -> bool:
         """Messages for one batch; whether there may be more."""
         size = 0
@@ -195,7 +195,7 @@ class RangeTask:
             chunk = await anext(chunks, None)
             if chunk is None:
                 return False
-            if isinstance(chunk, Packed):
+            if isinstance(chunk, PackedMessages):
                 size += chunk.size
                 decoder.take_packed(chunk)
             else:
@@ -211,7 +211,9 @@ class RangeTask:
             return None
         return RangeProof(self.stream, self.rows.first_seq, self.rows.last_seq, self.planned)
 
-    async def _ordered(self, connection: Connection, decoder: RowDecoder) -> AsyncIterator[Packed]:
+    async def _ordered(
+        self, connection: Connection, decoder: RowDecoder
+    ) -> AsyncIterator[PackedMessages]:
         seconds = self.timeout_seconds
         proof = self._proof()
         patience = Patience(seconds)
@@ -236,7 +238,7 @@ class RangeTask:
 
     async def _delivered(
         self, connection: Connection, messages: OrderedMessages
-    ) -> AsyncIterator[Packed]:
+    ) -> AsyncIterator[PackedMessages]:
         """The messages that an ordered consumer brings, up to the last sequence or until nothing is
         left.
         """
@@ -385,7 +387,7 @@ class NetworkProvider:
         self._infos: dict[str, StreamInfo] = {}
         self._states: list[ReadState] = []
         # Each with what the server had said when it was planned.
-        self._planned: dict[str, tuple[StreamInfo, Planned]] = {}
+        self._planned: dict[str, tuple[StreamInfo, PlannedRead]] = {}
         self._counts = RangeCounts(self._kept.run)
 
     def expect(self, names: Iterable[str]) -> None:
@@ -498,7 +500,9 @@ class NetworkProvider:
             for bound, planned in zip(bounds, self._plan_of(info, rows, bounds), strict=True)
         ]
 
-    def _plan_of(self, info: StreamInfo, rows: RowFilter, bounds: Sequence[Gap]) -> list[Planned]:
+    def _plan_of(
+        self, info: StreamInfo, rows: RowFilter, bounds: Sequence[Gap]
+    ) -> list[PlannedRead]:
         """The plan for each of these ranges: what is gone already."""
         planned = self._plan(info)
         counts: Sequence[int | None] = [None] * len(bounds)
@@ -510,7 +514,7 @@ class NetworkProvider:
         """The subjects that tasks let the server choose by."""
         return _server_filters(rows) if info.config.retention == "limits" else ()
 
-    def _plan(self, info: StreamInfo) -> Planned:
+    def _plan(self, info: StreamInfo) -> PlannedRead:
         """The plan: what is gone already; the same as before, if nothing was removed since."""
         name, state = info.config.name, info.state
         known = self._planned.get(name)
@@ -532,7 +536,7 @@ class NetworkProvider:
                 )
                 deleted, removed = array("Q", detailed.state.deleted), removed_count(detailed.state)
         from_seq = promised_from(self._options, name, self.seq_at_time)
-        planned = Planned(info.created, removed, deleted, rule, from_seq)
+        planned = PlannedRead(info.created, removed, deleted, rule, from_seq)
         self._planned[name] = (info, planned)
         return planned
 

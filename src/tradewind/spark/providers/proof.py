@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.spark.contract.data_loss import LossRule, Missing
+from tradewind.spark.contract.data_loss import LossRule, MissingMessages
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo, StreamState
@@ -38,7 +38,7 @@ Gap = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRead:
     """A stream when a read of it was planned.
 
     `deleted` are sequences that were gone, None if they are too many to be named; then `count` is
@@ -57,7 +57,7 @@ class Planned:
         """Whether nothing was removed from that stream since, which is read by the same rule."""
         return (self.created, self.removed_count, self.rule) == (created, removed, rule)
 
-    def between(self, first_seq: int, last_seq: int, count: int | None = None) -> Planned:
+    def between(self, first_seq: int, last_seq: int, count: int | None = None) -> PlannedRead:
         """The same for a part of the sequences; `count` as in the fields."""
         deleted = self.deleted
         if deleted:
@@ -93,15 +93,16 @@ async def is_gone(connection: Connection, stream: str) -> bool:
 class RangeProof:
     """The knowledge about the sequences from `first_seq` to `last_seq` while they are read."""
 
-    def __init__(self, stream: str, first_seq: int, last_seq: int, planned: Planned) -> None:
+    def __init__(self, stream: str, first_seq: int, last_seq: int, planned: PlannedRead) -> None:
         self._stream = stream
         self._last_seq = last_seq
         self._planned = planned
         self._gaps: list[Gap] = []  # not seen, and not explained yet
-        self._unnamed = Missing()  # the same, if the gaps at the time of planning have no names
+        # The same, if the gaps at the time of planning have no names.
+        self._unnamed = MissingMessages()
         self._unchecked = 0
-        self._at_head = Missing()
-        self._elsewhere = Missing()
+        self._at_head = MissingMessages()
+        self._elsewhere = MissingMessages()
         self.seen = 0  # messages of the range
         self.is_filtered = False  # whether the server has left subjects out
         self.after_seq = first_seq - 1
@@ -124,7 +125,7 @@ class RangeProof:
                 continue
             total += last - first + 1
             if planned.deleted is None:
-                self._unnamed += Missing(last - first + 1, first, last)
+                self._unnamed += MissingMessages(last - first + 1, first, last)
             elif _left_of((first, last), planned.deleted):
                 self._gaps.append((first, last))
         return total
@@ -150,7 +151,7 @@ class RangeProof:
 
     def _judge(self) -> None:
         at_head, elsewhere = self._at_head, self._elsewhere
-        self._at_head = self._elsewhere = Missing()
+        self._at_head = self._elsewhere = MissingMessages()
         self._planned.rule.judge(at_head, elsewhere)
 
     async def check(self, connection: Connection) -> StreamInfo | None:
@@ -188,9 +189,9 @@ class RangeProof:
         self._at_head += self._missing(below, before)
         self._elsewhere += self._missing(behind, before)
 
-    def _missing(self, gap: Gap, before: array[int]) -> Missing:
+    def _missing(self, gap: Gap, before: array[int]) -> MissingMessages:
         count = _left_of(gap, before) if gap[0] <= gap[1] else 0
-        return Missing(count, *gap, is_certain=not self.is_filtered)
+        return MissingMessages(count, *gap, is_certain=not self.is_filtered)
 
     def _removed_since(self, state: StreamState, before: array[int]) -> list[Gap]:
         """The gaps that are not there because the server left out other subjects."""
@@ -214,19 +215,21 @@ class RangeProof:
             is_certain = True
         else:
             missing, is_certain = min(removed, unseen.count), False
-        self._unnamed = Missing()
+        self._unnamed = MissingMessages()
         if missing > 0:
             self._note_count(replace(unseen, count=missing, is_certain=is_certain), state)
 
     def _note_some(self, removed: int, state: StreamState) -> None:
         """Note that some of the gaps were removed: there are too many now to say which."""
         before = self._planned.deleted or array("Q")
-        unseen = sum((Missing(_left_of(gap, before), *gap) for gap in self._gaps), Missing())
+        unseen = sum(
+            (MissingMessages(_left_of(gap, before), *gap) for gap in self._gaps), MissingMessages()
+        )
         self._gaps.clear()
         missing = min(removed, unseen.count)
         self._note_count(replace(unseen, count=missing, is_certain=False), state)
 
-    def _note_count(self, missing: Missing, state: StreamState) -> None:
+    def _note_count(self, missing: MissingMessages, state: StreamState) -> None:
         """Note missing messages without names; as many are at the head as fit there."""
         head = min(head_of(state), missing.last_seq + 1)
         count = min(missing.count, max(head - missing.first_seq, 0))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tradewind.clock import Clock
 
 
-class Holding:
+class BatchHold:
     """The wait of one query; sequences count as messages."""
 
     def __init__(self, msgs_min: int, delay_ns: int, clock: Clock) -> None:

@@ -76,7 +76,7 @@ class BatchReader(DataSourceReader):
         """Divide the read; one empty task if there is nothing to do."""
         spare_modules()
         if self._rows.is_empty:
-            return [TaskPartition(NothingToRead())]
+            return [TaskPartition(EmptyTask())]
         provider = open_provider(self._options)
         found: list[InputPartition] = []
         try:
@@ -91,7 +91,7 @@ class BatchReader(DataSourceReader):
                     found += [TaskPartition(task) for task in tasks]
         finally:
             provider.close()
-        return found or [TaskPartition(NothingToRead())]
+        return found or [TaskPartition(EmptyTask())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do one part, on an executor."""
@@ -109,7 +109,7 @@ def _check_batch(options: SourceOptions) -> None:
         raise OptionError("endingOffsets", "a batch that ends at the earliest message is empty")
 
 
-class NothingToRead:
+class EmptyTask:
     """Spark wants at least one partition."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -42,7 +42,7 @@ from tradewind.spark.processes.worker import spare_modules
 from tradewind.spark.progress.stream_lag import Reporter
 from tradewind.spark.providers.provider_choice import open_growing
 from tradewind.spark.reads.acking import Acknowledger
-from tradewind.spark.reads.holding import Holding
+from tradewind.spark.reads.holding import BatchHold
 from tradewind.spark.reads.reading import TaskPartition
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ Offset = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class InTurn:
+class TasksInTurn:
     """Several tasks that are one partition."""
 
     tasks: tuple[ReadTask, ...]
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         self._batch: tuple[str, list[TaskPartition]] | None = None
         self._reached: Offset = {}
         self._reporter = Reporter()
-        self._holding = Holding(
+        self._holding = BatchHold(
             options.msgs_per_trigger_min, options.trigger_delay_ns, clock or SystemClock()
         )
         self._has_lost = False  # in this look at the streams
@@ -315,7 +315,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         for low, high in ranges(first_seq, until["seq"], until.get("parts", 1)):
             part = rows.between(low, high)
             tasks = table_tasks(self._options, self._open(), state, part)
-            found.append(TaskPartition(InTurn(tuple(tasks))))
+            found.append(TaskPartition(TasksInTurn(tuple(tasks))))
         return found
 
     def _first_of(

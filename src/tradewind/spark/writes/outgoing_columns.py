@@ -31,7 +31,7 @@ _json = msgspec.json.Encoder(decimal_format="number")
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingColumns:
     """The Arrow columns of one batch; those that there are none of are None."""
 
     subjects: pa.Array
@@ -56,7 +56,7 @@ class ColumnPlan:
     ids: str
     operations: str
 
-    def outgoing(self, batch: pa.RecordBatch) -> Outgoing:
+    def outgoing(self, batch: pa.RecordBatch) -> OutgoingColumns:
         """The parts of all messages of a batch."""
         operations = batch.column(self.operations) if self.operations else None
         if self.payload:
@@ -67,7 +67,7 @@ class ColumnPlan:
         else:
             rows = batch.select(list(self.json_columns)).to_pylist(maps_as_pydicts="strict")
             payloads = pa.array([_json.encode(row) for row in rows], pa.binary())
-        return Outgoing(
+        return OutgoingColumns(
             _joined(batch, ((self.prefix, None), *self.template)),
             payloads,
             batch.column(self.headers) if self.headers else None,

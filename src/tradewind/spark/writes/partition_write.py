@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from tradewind.client.streams.row_window import RowWindow
     from tradewind.spark.options.sink_options import SinkOptions
     from tradewind.spark.providers.network import ReadAddress
-    from tradewind.spark.writes.outgoing_columns import ColumnPlan, Outgoing
+    from tradewind.spark.writes.outgoing_columns import ColumnPlan, OutgoingColumns
 
 logger = logging.getLogger(__name__)
 WINDOW_MESSAGES: Final = 8192
@@ -336,7 +336,7 @@ class PartitionWrite:
     def _new_rows(self) -> OutgoingRows:
         return OutgoingRows(self._scope, by_key=bool(self._options.bucket))
 
-    def _load(self, rows: OutgoingRows, outgoing: Outgoing) -> None:
+    def _load(self, rows: OutgoingRows, outgoing: OutgoingColumns) -> None:
         rows.load(
             outgoing.subjects,
             outgoing.payloads,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WriteReport(WriterCommitMessage):
     """The report of an executor to the driver; see `PartitionWrite` for the last two."""
 
     rows: int
@@ -72,7 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Called when all rows are stored. Marks of a write that cannot be repeated are removed."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, WriteReport)]
         if self._is_named and not self._has_run:
             return
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -85,7 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._forget())
 
-    async def _finish(self, written: list[Written]) -> None:
+    async def _finish(self, written: list[WriteReport]) -> None:
         """Note that a version is done, if each row that was stored before is one of it."""
         options = self._options
         name = f"txnVersion {options.txn_version} of {options.txn_app_id}"
@@ -186,8 +186,8 @@ def _run(
     batches: Iterator[pa.RecordBatch],
     *,
     waits: bool,
-) -> Written:
+) -> WriteReport:
     spare_modules()
     write = PartitionWrite(options, plan, epoch)
     rows = write_partition(write, ReadAddress(options.address), batches, waits=waits)
-    return Written(rows, write.earlier, write.claimed)
+    return WriteReport(rows, write.earlier, write.claimed)

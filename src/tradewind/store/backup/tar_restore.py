@@ -68,7 +68,7 @@ class TarRestore:
         ]
         # They are rewritten when their configuration was checked.
         for stored in found:
-            folder.remove_consumer(stored.meta.name)
+            folder.delete_consumer(stored.meta.name)
         _, self._store, report = folder.open(self._plan.now_ns, files=OpenFiles(self._disk))
         if report.lost or any(not entry.torn for entry in report.damage):
             raise ArchiveError("the backup is damaged: messages in it do not match their checksums")

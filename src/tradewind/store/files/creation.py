@@ -20,22 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from tradewind.errors import StoreError
+from tradewind.store.files.joint_step import Calls, JointStep
 from tradewind.store.format.layout import META_FILE, META_SUM_FILE, TEMPORARY_SUFFIX
 from tradewind.store.format.meta import meta_sum
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
 
-# The most creations that are made together; each has up to three files open.
-TOGETHER_MAX: Final = 64
 # Parts of a group that are written and synced side by side.
 LOTS: Final = 4
 
 
-class Creation:
+class Creation(JointStep):
     """One new folder at `path`.
 
     `check` raises if something exists there already. `files` are the contents beside the
@@ -64,7 +63,6 @@ class Creation:
         self.path = path
         self.names = names
         self.durable = durable
-        self.error: StoreError | None = None
         self._check = check
         self._contents = {
             **files,
@@ -78,18 +76,14 @@ class Creation:
     def _aside(self, name: str) -> str:
         return f"{self.path}/{name}{TEMPORARY_SUFFIX}"
 
-    def attempt(self, step: Callable[[], None]) -> None:
-        """Run a step, unless the creation has failed; a failure leaves no files."""
-        if self.error is not None:
-            return
-        try:
-            step()
-        except StoreError as error:
-            self.fail(error)
+    @classmethod
+    def together(cls, steps: Sequence[Self]) -> Iterator[Calls]:
+        """See `JointStep`; a lazy creation is with the system afterwards."""
+        return _make_together(steps)
 
     def fail(self, error: StoreError) -> None:
         """Record that the creation has failed, and remove its files."""
-        self.error = error
+        super().fail(error)
         self._close()
         # The sum goes first: without it nothing is there, and the next attempt may succeed.
         for path in (*reversed(self._placed), *map(self._aside, (META_SUM_FILE, META_FILE))):
@@ -157,12 +151,7 @@ class Creation:
                 self._open.pop().close()
 
 
-def make_together(creations: Sequence[Creation]) -> Iterator[list[Callable[[], None]]]:
-    """The steps of several creations: each is a list of calls that may run in parallel, in any
-    thread.
-
-    Each creation has its `error` afterwards, or is on disk; a lazy one is with the system.
-    """
+def _make_together(creations: Sequence[Creation]) -> Iterator[Calls]:
     if lazy := [creation for creation in creations if creation.is_lazy]:
         yield [partial(_write_lazily, lazy)]
     creations = [creation for creation in creations if not creation.is_lazy]
@@ -175,15 +164,6 @@ def make_together(creations: Sequence[Creation]) -> Iterator[list[Callable[[], N
     failures: dict[str, StoreError] = {}
     yield [*(partial(_sync, lot) for lot in lots), partial(_sync_names, creations, failures)]
     yield [partial(_place, lot, failures) for lot in lots]
-
-
-def make(creation: Creation) -> None:
-    """Run one creation in this thread; raises its error."""
-    for step in make_together([creation]):
-        for call in step:
-            call()
-    if creation.error is not None:
-        raise creation.error
 
 
 def _write(lot: Sequence[Creation]) -> None:

@@ -38,11 +38,10 @@ import fcntl
 import os
 import resource
 import stat
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
@@ -50,6 +49,7 @@ from tradewind.platform_calls import O_DIRECTORY
 from tradewind.private_files import sync_folder
 from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.files.file_sync import sync_descriptor
+from tradewind.store.files.side_threads import SideThreads
 
 Buffer = bytes | bytearray | memoryview
 Operation = Literal[
@@ -91,6 +91,7 @@ READ_BYTES = 128 * 1024
 # A disk may take seconds to give a sector up: this many pages, and then this many larger parts of a
 # file, are tried in vain before the rest of it counts as unreadable too.
 FAILED_READS_MAX = 16
+_SIDE_THREADS = SideThreads()
 
 
 class DiskError(StoreError):
@@ -644,28 +645,18 @@ class OsDisk(Disk):
         _sync_folder(path_within(self.root, path))
 
     def together(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Run calls in threads of their own, which end with their call and never hold up the end of
-        the process; in this one if the system gives no more of them.
+        """Run calls in threads that never hold up the end of the process; in this one if the
+        system gives no more of them.
         """
+        if not calls:
+            return
         errors: list[BaseException | None] = [None] * len(calls)
 
         def run(first: int) -> None:
             for index in range(first, len(calls), TOGETHER_MAX):
                 errors[index] = _error_of(calls[index])
 
-        threads = []
-        alone = [0]
-        for first in range(1, min(len(calls), TOGETHER_MAX)):
-            thread = threading.Thread(target=run, args=(first,), daemon=True)
-            try:
-                thread.start()
-                threads.append(thread)
-            except RuntimeError:
-                alone.append(first)
-        for first in alone:
-            run(first)
-        for thread in threads:
-            thread.join()
+        _SIDE_THREADS.run([partial(run, first) for first in range(min(len(calls), TOGETHER_MAX))])
         _raise_first(errors)
 
     def read_file(self, path: str) -> bytes:

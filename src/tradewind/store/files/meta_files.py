@@ -11,14 +11,16 @@ it would skip the stream only in the moment between the two renames.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.files.disk import MissingFile
+from tradewind.store.files.joint_step import Calls, JointStep, make, sync_shared
 from tradewind.store.format.layout import META_FILE, META_SUM_FILE, TEMPORARY_SUFFIX
 from tradewind.store.format.meta import check_meta_sum, meta_sum
 
@@ -39,30 +41,98 @@ class FoundMeta(msgspec.Struct, frozen=True):
 
 
 def write_meta(disk: Disk, folder: str, data: bytes, key_text: str) -> None:
-    """Replace both files, durably; after a crash the folder has the old pair or the new one.
+    """Replace both files, durably; see `MetaRewrite`."""
+    make(MetaRewrite(disk, folder, data, key_text))
 
-    The folder's own name must be durable already: with the sum the stream or consumer exists.
+
+class MetaRewrite(JointStep):
+    """The replacement of both files in the folder at `path`; after a crash it has the old pair or
+    the new one.
+
+    With `is_lazy` nobody waits until it is certain that a power failure leaves the new pair; the
+    owner has the folder synced later, see `unsettled`. The folder's own name must be durable
+    already: with the sum the stream or consumer exists.
     """
-    if has_meta(disk, folder):
-        finish_meta(disk, folder, find_meta(disk, folder, key_text))
-    files: list[DiskFile] = []
-    try:
-        for name, content in ((META_SUM_FILE, meta_sum(data, key_text)), (META_FILE, data)):
-            files.append(disk.create(_aside(folder, name), replace=True))
-            files[-1].write(content, 0)
-        disk.together([*(file.sync for file in files), partial(disk.sync_directory, folder)])
-    except StoreError:
-        # The rest of the files would take the very room that was missing.
-        for name in (META_SUM_FILE, META_FILE):
-            with suppress(StoreError):
-                disk.remove(_aside(folder, name))
-        raise
-    finally:
-        for file in files:
-            file.close()
-    for name in (META_FILE, META_SUM_FILE):
-        disk.rename(_aside(folder, name), f"{folder}/{name}")
-    disk.sync_directory(folder)
+
+    def __init__(
+        self, disk: Disk, path: str, data: bytes, key_text: str, *, is_lazy: bool = False
+    ) -> None:
+        self.path = path
+        self.is_lazy = is_lazy
+        # What is left to be synced, as of a `Creation`.
+        self.names: Sequence[tuple[str, str]] = ()
+        self._disk = disk
+        self._data = data
+        self._key_text = key_text
+        self._open: list[DiskFile] = []
+        self._is_aside = True
+
+    def placed_files(self) -> list[str]:
+        """The files themselves are synced before they get their names."""
+        return []
+
+    def folders(self) -> list[str]:
+        """The folder with the new names."""
+        return [self.path]
+
+    def names_are_durable(self) -> None:
+        """Nothing else has to be known."""
+
+    @classmethod
+    def together(cls, steps: Sequence[Self]) -> Iterator[Calls]:
+        """See `JointStep`."""
+        yield [partial(cls._rewrite_all, steps)]
+
+    @classmethod
+    def _rewrite_all(cls, steps: Sequence[Self]) -> None:
+        disk = steps[0]._disk
+        for step in steps:
+            step.attempt(step._write)
+        disk.together([partial(step.attempt, sync) for step in steps for sync in step._syncs()])
+        for step in steps:
+            step.attempt(step._place)
+            step._close()
+        sync_shared(disk, [(step.path, step) for step in steps if not step.is_lazy])
+
+    def _write(self) -> None:
+        """Write both files under temporary names."""
+        disk, folder = self._disk, self.path
+        if has_meta(disk, folder):
+            finish_meta(disk, folder, find_meta(disk, folder, self._key_text))
+        total = meta_sum(self._data, self._key_text)
+        for name, content in ((META_SUM_FILE, total), (META_FILE, self._data)):
+            self._open.append(disk.create(_aside(folder, name), replace=True))
+            self._open[-1].write(content, 0)
+
+    def _syncs(self) -> Calls:
+        """What is on disk before the files take their places."""
+        if self.error is not None:
+            return []
+        return [
+            *(file.sync for file in self._open),
+            partial(self._disk.sync_directory, self.path),
+        ]
+
+    def _place(self) -> None:
+        self._close()
+        self._is_aside = False
+        for name in (META_FILE, META_SUM_FILE):
+            self._disk.rename(_aside(self.path, name), f"{self.path}/{name}")
+
+    def fail(self, error: StoreError) -> None:
+        """Record the failure, and remove the temporary files: the rest of them would take the very
+        room that was missing. A sync that runs beside this keeps its file open.
+        """
+        is_first = self.error is None
+        super().fail(error)
+        if is_first and self._is_aside:
+            for name in (META_SUM_FILE, META_FILE):
+                with suppress(StoreError):
+                    self._disk.remove(_aside(self.path, name))
+
+    def _close(self) -> None:
+        while self._open:
+            self._open.pop().close()
 
 
 def has_meta(disk: Disk, folder: str) -> bool:

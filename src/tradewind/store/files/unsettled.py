@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tradewind.store.files.creation import Creation
     from tradewind.store.files.disk import Disk
+    from tradewind.store.files.meta_files import MetaRewrite
 
 
 class Unsettled:
@@ -30,12 +31,16 @@ class Unsettled:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         # Creations to be synced, by path. Every publish reads this table directly, without a call.
-        self.waiting: dict[str, Creation] = {}
+        self.waiting: dict[str, Creation | MetaRewrite] = {}
         self._settling: Settling | None = None
 
     def add(self, creation: Creation) -> None:
         """Add a creation that is complete in the operating system."""
         self.waiting[creation.path] = creation
+
+    def add_rewrite(self, rewrite: MetaRewrite) -> None:
+        """Add a configuration that has a new name; a creation in the same folder covers it."""
+        self.waiting.setdefault(rewrite.path, rewrite)
 
     def forget(self, path: str) -> None:
         """Forget a creation whose folder is being removed."""
@@ -55,7 +60,7 @@ class Settling:
     removed.
     """
 
-    def __init__(self, disk: Disk, creations: list[Creation]) -> None:
+    def __init__(self, disk: Disk, creations: list[Creation | MetaRewrite]) -> None:
         self._disk = disk
         self._creations = creations
         self.given_up: set[str] = set()

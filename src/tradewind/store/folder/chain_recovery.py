@@ -21,7 +21,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -93,7 +93,7 @@ class StoreTail(msgspec.Struct):
     tell_cut: Callable[[int], list[int]] | None = None
 
 
-class EntryPlace(NamedTuple):
+class EntryPlace(msgspec.Struct, frozen=True):
     """The position of an entry: the file that begins with entry `segment`, and the byte in it."""
 
     entry: int

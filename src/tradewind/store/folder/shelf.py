@@ -17,13 +17,14 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import MissingFile
 from tradewind.store.files.open_files import OpenFiles
 from tradewind.store.files.witness import WITNESS_FILE
-from tradewind.store.folder.chain_recovery import note_exchanged
 from tradewind.store.folder.stream_folder import SHELF_PREFIX
 from tradewind.store.format.layout import MESSAGES_FOLDER, NEW_MESSAGES_FOLDER
 from tradewind.store.format.message_ttl import parse_ttl_ns
@@ -57,7 +58,7 @@ _WITHOUT_LIMITS: Final[dict[str, Any]] = {
 }
 
 
-class ShelfName(NamedTuple):
+class ShelfName(msgspec.Struct, frozen=True):
     """The name of a shelf: when its messages are removed for good, and a number unique in the
     stream.
     """
@@ -214,6 +215,8 @@ def _merge(stream: StreamFolder, name: ShelfName, staging: StreamFolder, now_ns:
         fresh = None
         old.close()
         if old.chain is not None:
+            from tradewind.store.folder.chain_recovery import note_exchanged
+
             note_exchanged(old.chain, back, gone)
     except BaseException:
         old.abandon()

@@ -33,7 +33,7 @@ from tradewind.chain.chain_folder import (
     encode_header,
     segment_name,
 )
-from tradewind.chain.checkpoints import Checkpoint, Unsigned
+from tradewind.chain.checkpoints import Checkpoint, CheckpointStatement
 from tradewind.errors import StoreError
 from tradewind.store.format.chain_hash import chain_digest
 from tradewind.store.table.chain_links import ChainLinks, root_of_peaks
@@ -323,7 +323,7 @@ class CheckpointWrite:
         chain, point = self._chain, self._point
         settings, disk = chain.settings, chain.disk
         self.checkpoint = checkpoints.sign(
-            Unsigned(
+            CheckpointStatement(
                 stream=settings.stream,
                 created=settings.created,
                 algorithm=settings.algorithm,

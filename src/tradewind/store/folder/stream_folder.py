@@ -27,9 +27,17 @@ from msgspec.structs import replace
 from tradewind.api.times import format_time
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import limits_of
-from tradewind.store.files.creation import Creation, make
+from tradewind.store.files.creation import Creation
 from tradewind.store.files.disk import DiskFault, MissingFile
-from tradewind.store.files.meta_files import FoundMeta, find_meta, finish_meta, has_meta, write_meta
+from tradewind.store.files.joint_step import make
+from tradewind.store.files.meta_files import (
+    FoundMeta,
+    MetaRewrite,
+    find_meta,
+    finish_meta,
+    has_meta,
+)
+from tradewind.store.files.removal import Removal, Trash
 from tradewind.store.files.unsettled import Unsettled
 from tradewind.store.files.witness import WITNESS_FILE, first_testimony
 from tradewind.store.folder.consumer_states import ConsumerStates
@@ -89,8 +97,10 @@ LOCK_FILE = "tradewind.lock"
 SHELF_PREFIX = "tradewind.purged."
 CHAIN_KEY = "tradewind.chain"  # of the metadata: the rules are in `tradewind.api.chains`
 UNFINISHED_SUM = META_SUM_FILE + TEMPORARY_SUFFIX
-# The name of a consumer's sum from its deletion until its folder is removed.
+# The name of a consumer's sum after its deletion, in folders that earlier versions have left.
 DELETED_SUM = "meta.sum.deleted"
+# Each folder of a removed consumer has a name of its own.
+_TRASH_NUMBERS = count()
 
 
 class StreamExists(StoreError):  # noqa: N818 - it names what was found
@@ -171,6 +181,7 @@ class StreamFolder:
         # Whether creations and deletions here do not wait for the disk.
         self.is_lazy = False
         self.unsettled = Unsettled(disk)
+        self.trash = Trash(disk, self._consumers)
 
     # ---------------------------------------------------------------- the stream
 
@@ -330,20 +341,24 @@ class StreamFolder:
         self.states.seal = seal
 
     def update(self, meta: StreamMeta) -> None:
-        """Replace the configuration, durably."""
+        """Replace the configuration, durably unless lazy."""
+        make(self.rewrite(meta))
+
+    def rewrite(self, meta: StreamMeta) -> MetaRewrite:
+        """The step that replaces the configuration."""
         self._check_name(meta)
-        self._write_meta(meta)
+        self._found = None
+        content, vault = encode_stream_meta(meta), self.vault
+        content = content if vault is None else vault.seal(content)
+        return self._rewrite_in(self.path, content, stream_key_text(self.stream))
+
+    def _rewrite_in(self, folder: str, content: bytes, key_text: str) -> MetaRewrite:
+        return MetaRewrite(self.disk, folder, content, key_text, is_lazy=self.is_lazy)
 
     def _check_name(self, meta: StreamMeta) -> None:
         """StoreError if a configuration is that of another stream."""
         if (name := meta.config.get("name")) != self.stream:
             raise StoreError(f"the configuration of {self.stream!r} has the name {name!r}")
-
-    def _write_meta(self, meta: StreamMeta) -> None:
-        self._found = None
-        content, vault = encode_stream_meta(meta), self.vault
-        content = content if vault is None else vault.seal(content)
-        write_meta(self.disk, self.path, content, stream_key_text(self.stream))
 
     def open(
         self,
@@ -481,12 +496,17 @@ class StreamFolder:
 
     def retire(self) -> None:
         """Rename the folder, the quick half of `delete`; the name is durable unless lazy."""
-        retired = self._free_name()
-        self.disk.rename(self.path, retired)
-        self._retired.append(retired)
+        make(self.retirement())
+
+    def retirement(self) -> Removal:
+        """The step that does what `retire` does."""
+        return Removal(
+            self.disk, self.path, self._free_name, self._note_retired, is_lazy=self.is_lazy
+        )
+
+    def _note_retired(self, place: str) -> None:
+        self._retired.append(place)
         self._durable.discard(self._consumers)
-        if not self.is_lazy:
-            self.disk.sync_directory(self.path.rpartition("/")[0])
 
     @property
     def is_retired(self) -> bool:
@@ -504,11 +524,10 @@ class StreamFolder:
 
     def _free_name(self) -> str:
         """A free name beside those of earlier streams of this name that are being removed."""
-        paths = map(self._retired_path, count())
+        paths = (self._retired_path(f"-{number}" if number else "") for number in count())
         return next(path for path in paths if not self.disk.exists(path))
 
-    def _retired_path(self, number: int) -> str:
-        suffix = f"-{number}" if number else ""
+    def _retired_path(self, suffix: str) -> str:
         # The dot must not make the name too long for the file system.
         room = NAME_BYTES_MAX - 1 - len(suffix)
         name = self.stream.encode()[:room].decode(errors="ignore")
@@ -559,12 +578,16 @@ class StreamFolder:
                 self.disk.remove(f"{folder}/{META_KEY_FILE}")
 
     def update_consumer(self, meta: ConsumerMeta) -> None:
-        """Replace a consumer's configuration, durably."""
+        """Replace a consumer's configuration, durably unless lazy."""
+        make(self.consumer_rewrite(meta))
+
+    def consumer_rewrite(self, meta: ConsumerMeta) -> MetaRewrite:
+        """The step that replaces a consumer's configuration."""
         key_text = consumer_key_text(self.stream, meta.name)
         folder = self._consumer_folder(meta.name)
         content, sealer = encode_consumer_meta(meta), self._consumer_sealer(meta.name)
         content = content if sealer is None else sealer.seal(content)
-        write_meta(self.disk, folder, content, key_text)
+        return self._rewrite_in(folder, content, key_text)
 
     def _consumer_sealer(self, consumer: str) -> Sealer | None:
         """The sealer of a consumer; None: it is not encrypted. NotReadable without a main key."""
@@ -629,37 +652,34 @@ class StreamFolder:
         return StoredConsumer(meta, state, problem, bool(data), has_log=bool(records))
 
     def delete_consumer(self, consumer: str) -> None:
-        """Delete a consumer, durably."""
+        """Delete a consumer, durably unless lazy."""
         self.forget_consumer(consumer)
-        self.remove_consumer(consumer)
-        self.remove_consumer_files(consumer)
+        make(self.consumer_removal(consumer))
+        self.clear_trash()
 
     def forget_consumer(self, consumer: str) -> None:
         """Write and sync nothing more of a consumer; for the loop, before it is removed."""
         self.states.forget(consumer)
         self.unsettled.forget(self._consumer_folder(consumer))
 
-    def remove_consumer(self, consumer: str) -> None:
-        """Remove a consumer for good; its state was forgotten before, its files still exist.
+    def consumer_removal(self, consumer: str) -> Removal:
+        """The step that removes a consumer for good; its state was forgotten before.
 
-        Without its sum it does not exist for either server. That is one rename, so a crash leaves
-        all or nothing, and the new name shows that nothing was lost here.
+        Its files still exist then, in a folder that `clear_trash` removes.
         """
         folder = self._consumer_folder(consumer)
         if self._vault is not None:
             self._vault.forget_consumer(consumer)
-        names = self.disk.list_directory(folder)
-        if UNFINISHED_SUM in names:
-            self.disk.remove(f"{folder}/{UNFINISHED_SUM}")
-        if META_SUM_FILE in names:
-            self.disk.rename(f"{folder}/{META_SUM_FILE}", f"{folder}/{DELETED_SUM}")
-        elif META_FILE in names:
-            self.disk.remove(f"{folder}/{META_FILE}")
-        self.disk.sync_directory(folder)
+        return Removal(self.disk, folder, self._trash_path, self.trash.add, is_lazy=self.is_lazy)
 
-    def remove_consumer_files(self, consumer: str) -> None:
-        """Remove the files of a removed consumer."""
-        self.disk.remove_tree(self._consumer_folder(consumer))
+    def _trash_path(self) -> str:
+        """A free path for a folder that is going, on the same disk as the stream."""
+        paths = (self._retired_path(f"-c{number}") for number in _TRASH_NUMBERS)
+        return next(path for path in paths if not self.disk.exists(path))
+
+    def clear_trash(self) -> None:
+        """Remove the files of removed consumers."""
+        self.trash.clear(is_lazy=self.is_lazy)
 
     def consumers(self) -> tuple[list[StoredConsumer], list[SkippedFolder]]:
         """All consumers that can be read, and the folders of the others, which stay unchanged."""

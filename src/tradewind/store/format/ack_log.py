@@ -30,7 +30,10 @@ is where a write was cut off, and it was never promised.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from tradewind.durations import SECOND_NS
 from tradewind.errors import CorruptRecord
@@ -99,7 +102,7 @@ def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState
     if number >= NUMBER_MAX:
         raise CorruptRecord(path, end, f"its number is {number}, it must be below 2^62")
     for seq, time_ns in times:
-        state.pending[seq] = state.pending[seq]._replace(time_ns=time_ns)
+        state.pending[seq] = replace(state.pending[seq], time_ns=time_ns)
     return state, number
 
 
@@ -150,7 +153,7 @@ def _record_hash(number: int, offset: int, body: bytes) -> bytes:
     return _KEY.hash_parts([number.to_bytes(8, "little"), offset.to_bytes(8, "little"), body])
 
 
-class LogRecord(NamedTuple):
+class LogRecord(msgspec.Struct, frozen=True):
     """A complete record; `changes` begins with the changed values."""
 
     consumer: str

@@ -18,8 +18,9 @@ ones and relative to the floor, no consumer sequence per pending message, and ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from tradewind.durations import SECOND_NS
 from tradewind.store.format.varint import U64_MASK, ByteReader, append_uvarint, append_varint
@@ -43,7 +44,7 @@ class SequencePair(NamedTuple):
 NOTHING: Final = SequencePair()
 
 
-class PendingDelivery(NamedTuple):
+class PendingDelivery(msgspec.Struct, frozen=True):
     """A message that was delivered and not acknowledged.
 
     `consumer_seq` is that of its first delivery. `time_ns` plus the ack wait is when it is due
@@ -54,14 +55,13 @@ class PendingDelivery(NamedTuple):
     time_ns: int
 
 
-@dataclass(slots=True)
-class ConsumerState:
+class ConsumerState(msgspec.Struct):
     """The content of an o.dat; both tables are by stream sequence."""
 
     delivered: SequencePair = NOTHING
     ack_floor: SequencePair = NOTHING
-    pending: dict[int, PendingDelivery] = field(default_factory=dict)
-    redelivered: dict[int, int] = field(default_factory=dict)
+    pending: dict[int, PendingDelivery] = {}
+    redelivered: dict[int, int] = {}
 
     # A `StateSource` of `consumer_states` that is always written as a whole.
 

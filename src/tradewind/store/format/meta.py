@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -50,7 +50,7 @@ class _Write(Enum):
     UNLESS_NULL = auto()
 
 
-class _Field(NamedTuple):
+class _Field(msgspec.Struct, frozen=True):
     """A field of a Go struct; `zero` is written for an absent field that is always written."""
 
     name: str

@@ -13,7 +13,9 @@ Neither has a checksum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from tradewind.store.format.varint import ByteReader, append_uvarint, append_varint
 
@@ -23,7 +25,7 @@ _SCHEDULE_BYTES_MIN: Final = 4
 _SOURCE_BYTES_MIN: Final = 3
 
 
-class Schedule(NamedTuple):
+class Schedule(msgspec.Struct, frozen=True):
     """A message `seq` on `subject` with the time of its next publish."""
 
     subject: bytes
@@ -31,7 +33,7 @@ class Schedule(NamedTuple):
     seq: int
 
 
-class SourcePosition(NamedTuple):
+class SourcePosition(msgspec.Struct, frozen=True):
     """The last sequence taken from a source.
 
     `name` is the source with its filter and destination, as in the Nats-Stream-Source header;

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Container
-from dataclasses import dataclass, field
 from itertools import chain, groupby, islice, pairwise
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tradewind.store.format.layout import RECORD_BYTES_MIN
 from tradewind.store.format.sequence_set import SequenceSet
@@ -54,11 +55,10 @@ class Spoken:
         return block.first_seq <= seq and seq not in block.deleted
 
 
-@dataclass(slots=True)
-class BlockCosts:
+class BlockCosts(msgspec.Struct):
     """The possible costs of the damage of one block."""
 
-    lost: dict[int, set[int]] = field(default_factory=dict)  # by the offset of the damage
+    lost: dict[int, set[int]] = {}  # by the offset of the damage
     used_up: int = 0  # the last sequence that the end of the block may have held; 0: it is known
 
 

@@ -8,7 +8,8 @@ file.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+
+import msgspec
 
 from tradewind.store.format.layout import RECORD_BYTES_MIN
 from tradewind.store.repair.checkpoint import known_live
@@ -22,8 +23,7 @@ SKIP = 1 << 63
 NOTHING = 1 << 62
 
 
-@dataclass(slots=True)
-class Salvage:
+class Salvage(msgspec.Struct):
     """The damage of a block, and the messages that it cost."""
 
     block: Block

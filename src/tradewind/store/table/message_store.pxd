@@ -95,7 +95,7 @@ cdef class MessageStore:
                               uint64_t payload_size) noexcept nogil
     cpdef int drop_block(self, Block block) except -1
     cdef int drop_if_empty(self, Block block) except -1
-    cdef int64_t first_timestamp(self) except? -1
+    cpdef int64_t first_timestamp(self) except? -1
     cdef void forget_times(self, uint64_t seq) noexcept
     cdef object _copy(self, const Record* record)
     cdef Block _block_before(self, uint32_t number)

@@ -534,7 +534,7 @@ cdef class MessageStore:
         """The lowest live sequence of a subject; 0 if all its messages are lost."""
         return entry.first_seq or find_end(self, entry, False)
 
-    cdef int64_t first_timestamp(self) except? -1:
+    cpdef int64_t first_timestamp(self) except? -1:
         cdef Block block
         if self.msgs == 0:
             return 0

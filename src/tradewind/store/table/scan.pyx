@@ -9,7 +9,7 @@ the tail. Nothing here changes a file.
 
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass, field
+import msgspec
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -39,8 +39,7 @@ cdef uint64_t SECTOR_BYTES = 512
 cdef uint64_t CLAIM_GAP_MAX = 1048576
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(msgspec.Struct):
     """Bytes of a block that are not records. `torn` means that no good record follows them."""
 
     offset: int
@@ -50,7 +49,7 @@ class Damage:
     torn: bool
     at_start: bool = False          # no message of this block is in front of them
     # Sequences of what look like whole records with a wrong checksum.
-    claimed: list = field(default_factory=list)
+    claimed: list = []
     # The bytes look like a write that was cut off or arrived in parts.
     unfinished: bool = False
     out_of_order: bool = False      # an intact message after one with a higher sequence
@@ -85,13 +84,12 @@ class Tombstones:
             del column[count:]
 
 
-@dataclass(slots=True)
-class BlockReport:
+class BlockReport(msgspec.Struct):
     """The findings of a recovered block, besides its messages."""
 
-    tombstones: Tombstones = field(default_factory=Tombstones)
-    marks: list = field(default_factory=list)           # (kind, value, offset)
-    damage: list = field(default_factory=list)          # Damage
+    tombstones: Tombstones = msgspec.field(default_factory=Tombstones)
+    marks: list = []           # (kind, value, offset)
+    damage: list = []          # Damage
     newest: tuple = (0, 0)                              # sequence and time of the last one
     records: int = 0
     ttl_count: int = 0

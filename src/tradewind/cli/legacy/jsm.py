@@ -1,7 +1,7 @@
 """`jsm`, the tool of the first JetStream preview: message sets and observables.
 
 Owns its commands, in the form of 2019 (`jsm add-obs`) and of January 2020 (`jsm obs add`), and
-their output. Requests are in `preview_api.py`, dialogs in `dialogs.py`.
+their output. Requests are in `legacy_api.py`, dialogs in `dialogs.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from tradewind.cli.frame.failures import EXIT_FAILED, CommandError
 from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.frame.text_formats import count_text
-from tradewind.cli.preview import dialogs, groups
-from tradewind.cli.preview.preview_api import OK, REFUSED, Preview
-from tradewind.cli.preview.program import (
+from tradewind.cli.legacy import dialogs, groups
+from tradewind.cli.legacy.legacy_api import OK, REFUSED, LegacyApi
+from tradewind.cli.legacy.program import (
     CONNECT_FLAGS,
     Arguments,
     ask,
@@ -56,15 +56,15 @@ This tool is kept for articles about the preview. Use instead: tradewind stream,
 class Command:
     """`counts` are the numbers of arguments that it takes."""
 
-    run: Callable[[Preview, Arguments], int]
+    run: Callable[[LegacyApi, Arguments], int]
     counts: tuple[int, ...]
 
 
-def _info(preview: Preview, names: Arguments) -> int:
+def _info(api: LegacyApi, names: Arguments) -> int:
     if len(names) == 2:
-        return _observable_info(preview, names)
+        return _observable_info(api, names)
     if names:
-        state = preview.set_info(names[0]).stats
+        state = api.set_info(names[0]).stats
         say("")
         say(f"Messages: {count_text(state.messages)}")
         say(f"Bytes:    {si_bytes(state.bytes)}")
@@ -72,7 +72,7 @@ def _info(preview: Preview, names: Arguments) -> int:
         say(f"LastSeq:  {count_text(state.last_seq)}")
         say("")
         return 0
-    info = preview.account()
+    info = api.account()
     limits = info.limits
     say("")
     say(f"Memory:  {si_bytes(info.memory)} of {_limit(limits.max_memory, si_bytes)}")
@@ -96,12 +96,12 @@ def _list(names: list[str]) -> int:
     return 0
 
 
-def _list_sets(preview: Preview, _: Arguments) -> int:
-    return _list(preview.sets())
+def _list_sets(api: LegacyApi, _: Arguments) -> int:
+    return _list(api.sets())
 
 
-def _list_observables(preview: Preview, names: Arguments) -> int:
-    return _list(preview.observables(names[0]))
+def _list_observables(api: LegacyApi, names: Arguments) -> int:
+    return _list(api.observables(names[0]))
 
 
 def _answer(text: str) -> int:
@@ -110,45 +110,45 @@ def _answer(text: str) -> int:
     return 0 if text.startswith(OK) else EXIT_FAILED
 
 
-def _add_set(preview: Preview, _: Arguments) -> int:
+def _add_set(api: LegacyApi, _: Arguments) -> int:
     say("Enter the following information")
-    return _answer(preview.add_set(dialogs.ask_set(ask)))
+    return _answer(api.add_set(dialogs.ask_set(ask)))
 
 
-def _remove_set(preview: Preview, names: Arguments) -> int:
-    return _answer(preview.ask("$JS.MSGSET.DELETE", names[0]))
+def _remove_set(api: LegacyApi, names: Arguments) -> int:
+    return _answer(api.ask("$JS.MSGSET.DELETE", names[0]))
 
 
-def _purge(preview: Preview, names: Arguments) -> int:
-    return _answer(preview.ask("$JS.MSGSET.PURGE", names[0]))
+def _purge(api: LegacyApi, names: Arguments) -> int:
+    return _answer(api.ask("$JS.MSGSET.PURGE", names[0]))
 
 
-def _remove_message(preview: Preview, names: Arguments) -> int:
+def _remove_message(api: LegacyApi, names: Arguments) -> int:
     seq = dialogs.parse_sequence(names[1])
-    return _answer(preview.ask("$JS.MSGSET.MSG.DELETE", f"{names[0]} {seq}"))
+    return _answer(api.ask("$JS.MSGSET.MSG.DELETE", f"{names[0]} {seq}"))
 
 
-def _add_observable(preview: Preview, _: Arguments) -> int:
+def _add_observable(api: LegacyApi, _: Arguments) -> int:
     say("Enter the following information")
-    return _answer(preview.add_observable(*dialogs.ask_observable(ask, preview)))
+    return _answer(api.add_observable(*dialogs.ask_observable(ask, api)))
 
 
-def _remove_observable(preview: Preview, names: Arguments) -> int:
-    return _answer(preview.ask("$JS.OBSERVABLE.DELETE", f"{names[0]} {names[1]}"))
+def _remove_observable(api: LegacyApi, names: Arguments) -> int:
+    return _answer(api.ask("$JS.OBSERVABLE.DELETE", f"{names[0]} {names[1]}"))
 
 
-def _observable_info(preview: Preview, names: Arguments) -> int:
-    text = preview.ask("$JS.OBSERVABLE.INFO", f"{names[0]} {names[1]}")
+def _observable_info(api: LegacyApi, names: Arguments) -> int:
+    text = api.ask("$JS.OBSERVABLE.INFO", f"{names[0]} {names[1]}")
     say(f"Received response of {text}")
     return EXIT_FAILED if text.startswith(REFUSED) else 0
 
 
-def _next(preview: Preview, names: Arguments) -> int:
-    message = preview.next_message(names[0], names[1])
+def _next(api: LegacyApi, names: Arguments) -> int:
+    message = api.next_message(names[0], names[1])
     say(f"Received response of {message.data.decode('utf-8', 'replace')}")
     say(f"Reply: {message.reply}")
     if dialogs.parse_yes(ask("Ack? (Y|n) "), default=True):
-        preview.acknowledge(message)
+        api.acknowledge(message)
     return 0
 
 
@@ -182,16 +182,16 @@ ALIASES: Final = {
 }
 
 
-def _resolve(words: Arguments) -> Callable[[Preview], int]:
+def _resolve(words: Arguments) -> Callable[[LegacyApi], int]:
     """The function that runs a command; CommandError if the command or arguments are unknown."""
     name = words[0].lower()
     if name in groups.GROUPS:
         group_command, given = groups.parse(name, words[1:])
-        return lambda preview: groups.run(preview, group_command, given)
+        return lambda api: groups.run(api, group_command, given)
     command = COMMANDS.get(ALIASES.get(name, name))
     if command is None or len(words) - 1 not in command.counts:
         raise CommandError(f"no command {' '.join(words)!r} with these arguments", "see: jsm -h")
-    return lambda preview: command.run(preview, words[1:])
+    return lambda api: command.run(api, words[1:])
 
 
 def main() -> int:
@@ -206,4 +206,4 @@ def _main(arguments: list[str]) -> int:
         return 0 if flags.is_help else EXIT_FAILED
     run = _resolve(words)
     with connect() as connection:
-        return run(Preview(connection, current().timeout))
+        return run(LegacyApi(connection, current().timeout))

@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_observables: int = -1
 
 
-class PreviewAccountInfo(msgspec.Struct, frozen=True, kw_only=True):
+class LegacyAccountInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The usage of an account, and its limits."""
 
     memory: int = 0
@@ -105,7 +105,7 @@ class ObservableState(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"
     redelivery: dict[str, int] | None = None
 
 
-class PreviewMessage(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+class LegacyMessage(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     """A message as a set holds it."""
 
     subject: str = ""
@@ -113,7 +113,7 @@ class PreviewMessage(msgspec.Struct, frozen=True, kw_only=True, rename="pascal")
     time: str = ""
 
 
-class Preview:
+class LegacyApi:
     """Requests over one connection."""
 
     def __init__(self, connection: Connection, timeout: float) -> None:
@@ -132,9 +132,9 @@ class Preview:
             ) from None
         return answer.data.decode("utf-8", "replace")
 
-    def account(self) -> PreviewAccountInfo:
+    def account(self) -> LegacyAccountInfo:
         """Usage and limits of the account."""
-        return self._read("$JS.INFO", "", PreviewAccountInfo)
+        return self._read("$JS.INFO", "", LegacyAccountInfo)
 
     def sets(self) -> list[str]:
         """The names of all message sets."""
@@ -148,9 +148,9 @@ class Preview:
         """Configuration and state of a message set."""
         return self._read("$JS.MSGSET.INFO", name, SetInfo)
 
-    def message(self, name: str, seq: int) -> PreviewMessage:
+    def message(self, name: str, seq: int) -> LegacyMessage:
         """One message of a set."""
-        return self._read(f"$JS.BYSEQ.{name}", str(seq), PreviewMessage)
+        return self._read(f"$JS.BYSEQ.{name}", str(seq), LegacyMessage)
 
     def observables(self, name: str) -> list[str]:
         """The names of the observables of a message set."""

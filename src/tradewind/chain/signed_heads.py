@@ -23,7 +23,7 @@ class SignedHead(NamedTuple):
     line: bytes
 
 
-class Witnesses:
+class SignedHeads:
     """Checkpoints by size. One that does not count becomes a fault of the report.
 
     `own` are those of the chain, in order; `is_whole`: the first of them is the first that was
@@ -45,7 +45,7 @@ class Witnesses:
         self._previous = "" if is_whole else None
         self._size = 0
         self._next: tuple[str, Checkpoint] | None = None
-        found = [read for witness in kept if (read := self._read(witness)) is not None]
+        found = [read for head in kept if (read := self._read(head)) is not None]
         self._kept = sorted(found, key=lambda one: one[1].size, reverse=True)
 
     def due(self, size: int) -> tuple[str, Checkpoint] | None:
@@ -69,9 +69,9 @@ class Witnesses:
             self._next = self._read_own()
 
     def _read_own(self) -> tuple[str, Checkpoint] | None:
-        for witness in self._own:
-            previous, self._previous = self._previous, checkpoints.digest(witness.line)
-            found = self._read(witness)
+        for head in self._own:
+            previous, self._previous = self._previous, checkpoints.digest(head.line)
+            found = self._read(head)
             if found is None:
                 continue
             place, checkpoint = found
@@ -86,35 +86,35 @@ class Witnesses:
             return found
         return None
 
-    def _read(self, witness: SignedHead) -> tuple[str, Checkpoint] | None:
+    def _read(self, head: SignedHead) -> tuple[str, Checkpoint] | None:
         """Decode a line; None if the checkpoint does not count."""
         try:
-            checkpoint = checkpoints.decode(witness.line)
+            checkpoint = checkpoints.decode(head.line)
         except ChainError as error:
-            self._refuse(witness.place, str(error))
+            self._refuse(head.place, str(error))
             return None
         report = self._report
         if not checkpoints.is_signed(checkpoint):
-            self._refuse(witness.place, "it is forged: the signature does not match its key")
+            self._refuse(head.place, "it is forged: the signature does not match its key")
         elif self._keys and checkpoint.key not in self._keys:
-            self._refuse(witness.place, f"it was signed by another key, {checkpoint.key}")
+            self._refuse(head.place, f"it was signed by another key, {checkpoint.key}")
         elif (checkpoint.stream, checkpoint.algorithm) != (report.stream, report.algorithm) or (
             report.created and checkpoint.created != report.created
         ):
             self._refuse(
-                witness.place,
+                head.place,
                 f"it is of stream {checkpoint.stream} created {checkpoint.created} with "
                 f"{checkpoint.algorithm}",
             )
         else:
-            return witness.place, checkpoint
+            return head.place, checkpoint
         return None
 
     def _refuse(self, place: str, text: str) -> None:
         self._report.add(ChainFault(CHECKPOINT, f"{place}: {text}"))
 
 
-def witnesses_in(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[SignedHead]:
+def signed_heads_in(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[SignedHead]:
     """The checkpoints of a file, identified by number and place."""
     for number, (offset, line) in enumerate(lines, 1):
         yield SignedHead(f"checkpoint {number} ({path}, byte {offset})", line)

@@ -14,16 +14,16 @@ from typing import Any, Final, NoReturn
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.output import Columns, print_json
 from tradewind.cli.frame.text_formats import parse_duration_ns
-from tradewind.cli.preview import dialogs
-from tradewind.cli.preview.preview_api import (
+from tradewind.cli.legacy import dialogs
+from tradewind.cli.legacy.legacy_api import (
     OK,
     REFUSED,
+    LegacyApi,
     ObservableConfig,
     Pair,
-    Preview,
     SetConfig,
 )
-from tradewind.cli.preview.program import Arguments, ask, say, si_bytes
+from tradewind.cli.legacy.program import Arguments, ask, say, si_bytes
 from tradewind.durations import format_duration
 
 RETENTIONS: Final = {
@@ -33,7 +33,7 @@ RETENTIONS: Final = {
 }
 
 
-class _PreviewParser(argparse.ArgumentParser):
+class _LegacyParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise CommandError(message, f"see: {self.prog} --help", exit_code=EXIT_USAGE)
 
@@ -42,7 +42,7 @@ class _PreviewParser(argparse.ArgumentParser):
 class SubCommand:
     """`names` are what has to be named; `flags` adds its own flags to a parser."""
 
-    run: Callable[[Preview, argparse.Namespace], None]
+    run: Callable[[LegacyApi, argparse.Namespace], None]
     names: tuple[str, ...]
     flags: Callable[[argparse.ArgumentParser], None] | None = None
     help_text: str = ""
@@ -62,7 +62,7 @@ def _set_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-ack", action="store_true", help="do not acknowledge publishes")
 
 
-def _add_set(preview: Preview, given: argparse.Namespace) -> None:
+def _add_set(api: LegacyApi, given: argparse.Namespace) -> None:
     subjects = given.subjects if given.subjects is not None else ask("Subjects to consume: ")
     storage = given.storage or ask("Storage backend (file|memory): ")
     age = given.max_age if given.max_age is not None else ask("Maximum message age limit: ")
@@ -77,25 +77,25 @@ def _add_set(preview: Preview, given: argparse.Namespace) -> None:
         storage=dialogs.parse_choice("storage", storage, ("file", "memory"), "file"),
         no_ack=given.no_ack,
     )
-    _check(preview.add_set(config))
+    _check(api.add_set(config))
     say(f"Message set {given.mset} was created")
     say("")
-    _show_set(preview, given.mset)
+    _show_set(api, given.mset)
 
 
-def _list_sets(preview: Preview, given: argparse.Namespace) -> None:
-    _list(preview.sets(), "Message Sets", is_json=given.json)
+def _list_sets(api: LegacyApi, given: argparse.Namespace) -> None:
+    _list(api.sets(), "Message Sets", is_json=given.json)
 
 
-def _set_info(preview: Preview, given: argparse.Namespace) -> None:
+def _set_info(api: LegacyApi, given: argparse.Namespace) -> None:
     if given.json:
-        print_json(preview.set_info(given.mset))
+        print_json(api.set_info(given.mset))
     else:
-        _show_set(preview, given.mset)
+        _show_set(api, given.mset)
 
 
-def _show_set(preview: Preview, name: str) -> None:
-    info = preview.set_info(name)
+def _show_set(api: LegacyApi, name: str) -> None:
+    info = api.set_info(name)
     config, state = info.config, info.stats
     kept = {value: key.capitalize() for key, value in RETENTIONS.items()}
     columns = Columns(f"Information for message set {name}")
@@ -118,26 +118,26 @@ def _show_set(preview: Preview, name: str) -> None:
     columns.print()
 
 
-def _remove_set(preview: Preview, given: argparse.Namespace) -> None:
+def _remove_set(api: LegacyApi, given: argparse.Namespace) -> None:
     if _is_sure(given, f"Really delete message set {given.mset}"):
-        _check(preview.ask("$JS.MSGSET.DELETE", given.mset))
+        _check(api.ask("$JS.MSGSET.DELETE", given.mset))
 
 
-def _purge(preview: Preview, given: argparse.Namespace) -> None:
+def _purge(api: LegacyApi, given: argparse.Namespace) -> None:
     if _is_sure(given, f"Really purge message set {given.mset}"):
-        _check(preview.ask("$JS.MSGSET.PURGE", given.mset))
-        _show_set(preview, given.mset)
+        _check(api.ask("$JS.MSGSET.PURGE", given.mset))
+        _show_set(api, given.mset)
 
 
-def _remove_message(preview: Preview, given: argparse.Namespace) -> None:
+def _remove_message(api: LegacyApi, given: argparse.Namespace) -> None:
     seq = dialogs.parse_sequence(given.seq)
     if _is_sure(given, f"Really remove message {seq} from message set {given.mset}"):
-        _check(preview.ask("$JS.MSGSET.MSG.DELETE", f"{given.mset} {seq}"))
+        _check(api.ask("$JS.MSGSET.MSG.DELETE", f"{given.mset} {seq}"))
 
 
-def _get_message(preview: Preview, given: argparse.Namespace) -> None:
+def _get_message(api: LegacyApi, given: argparse.Namespace) -> None:
     seq = dialogs.parse_sequence(given.seq)
-    message = preview.message(given.mset, seq)
+    message = api.message(given.mset, seq)
     if given.json:
         print_json(message)
         return
@@ -160,7 +160,7 @@ def _observable_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", default="", help="time to wait for an ack, such as 30s")
 
 
-def _add_observable(preview: Preview, given: argparse.Namespace) -> None:
+def _add_observable(api: LegacyApi, given: argparse.Namespace) -> None:
     target = "" if given.pull else given.target
     if target is None:
         target = ask("Delivery target: ")
@@ -174,8 +174,8 @@ def _add_observable(preview: Preview, given: argparse.Namespace) -> None:
         subject=given.filter,
         **_start(start),
     )
-    _check(preview.add_observable(given.mset, config))
-    _show_observable(preview, given.mset, given.obs)
+    _check(api.add_observable(given.mset, config))
+    _show_observable(api, given.mset, given.obs)
 
 
 def _start(text: str) -> dict[str, Any]:
@@ -190,21 +190,21 @@ def _start(text: str) -> dict[str, Any]:
     return {"start_time": dialogs.time_ago(text)}
 
 
-def _list_observables(preview: Preview, given: argparse.Namespace) -> None:
+def _list_observables(api: LegacyApi, given: argparse.Namespace) -> None:
     title = f"Observables for message set {given.mset}"
-    _list(preview.observables(given.mset), title, is_json=given.json)
+    _list(api.observables(given.mset), title, is_json=given.json)
 
 
-def _observable_info(preview: Preview, given: argparse.Namespace) -> None:
+def _observable_info(api: LegacyApi, given: argparse.Namespace) -> None:
     if given.json:
-        print_json(preview.observable_state(given.mset, given.obs))
+        print_json(api.observable_state(given.mset, given.obs))
     else:
-        _show_observable(preview, given.mset, given.obs)
+        _show_observable(api, given.mset, given.obs)
 
 
-def _show_observable(preview: Preview, name: str, observable: str) -> None:
-    config = preview.observable_config(name, observable)
-    state = preview.observable_state(name, observable)
+def _show_observable(api: LegacyApi, name: str, observable: str) -> None:
+    config = api.observable_config(name, observable)
+    state = api.observable_state(name, observable)
     target = config.get("delivery_subject", "")
     columns = Columns(f"Information for observable {name} > {observable}")
     columns.section("Configuration")
@@ -228,18 +228,18 @@ def _place(pair: Pair) -> str:
     return f"Observable sequence: {pair.observable} Message set sequence: {pair.message_set}"
 
 
-def _remove_observable(preview: Preview, given: argparse.Namespace) -> None:
+def _remove_observable(api: LegacyApi, given: argparse.Namespace) -> None:
     if _is_sure(given, f"Really delete observable {given.mset} > {given.obs}"):
-        _check(preview.ask("$JS.OBSERVABLE.DELETE", f"{given.mset} {given.obs}"))
+        _check(api.ask("$JS.OBSERVABLE.DELETE", f"{given.mset} {given.obs}"))
 
 
-def _next(preview: Preview, given: argparse.Namespace) -> None:
-    message = preview.next_message(given.mset, given.obs)
+def _next(api: LegacyApi, given: argparse.Namespace) -> None:
+    message = api.next_message(given.mset, given.obs)
     if not given.raw:
         say(f"--- received on {message.subject}")
     say(message.data.decode("utf-8", "replace"))
     if given.ack:
-        preview.acknowledge(message)
+        api.acknowledge(message)
         if not given.raw:
             say("")
             say("Acknowledged message")
@@ -290,7 +290,7 @@ _PROMPTS: Final = {
 
 def parse(group: str, words: Arguments) -> tuple[SubCommand, argparse.Namespace]:
     """The command that is meant and its arguments; CommandError says what is wrong with them."""
-    parser = _PreviewParser(prog=f"jsm {group}", allow_abbrev=False)
+    parser = _LegacyParser(prog=f"jsm {group}", allow_abbrev=False)
     parsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, command in GROUPS[group].items():
         inner = parsers.add_parser(
@@ -304,12 +304,12 @@ def parse(group: str, words: Arguments) -> tuple[SubCommand, argparse.Namespace]
     return GROUPS[group][given.command], given
 
 
-def run(preview: Preview, command: SubCommand, given: argparse.Namespace) -> int:
+def run(api: LegacyApi, command: SubCommand, given: argparse.Namespace) -> int:
     """Do it, after asking for the names that are missing."""
     for argument in command.names:
         if getattr(given, argument) is None:
             setattr(given, argument, ask(_PROMPTS[argument]))
-    command.run(preview, given)
+    command.run(api, given)
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.settings import connect, current
-from tradewind.cli.preview.program import (
+from tradewind.cli.legacy.program import (
     CONNECT_FLAGS,
     Arguments,
     ProgramFlags,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from tradewind.api.times import format_time
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.text_formats import parse_duration_ns
-from tradewind.cli.preview.preview_api import ObservableConfig, Preview, SetConfig
+from tradewind.cli.legacy.legacy_api import LegacyApi, ObservableConfig, SetConfig
 
 _YES: Final = ("y", "yes", "1", "t", "true")
 _NO: Final = ("n", "no", "0", "f", "false")
@@ -100,9 +100,9 @@ def ask_set(ask: Ask) -> SetConfig:
     )
 
 
-def ask_observable(ask: Ask, preview: Preview) -> tuple[str, ObservableConfig]:
+def ask_observable(ask: Ask, api: LegacyApi) -> tuple[str, ObservableConfig]:
     """The dialog of `jsm add-obs`: the message set, and what to make for it."""
-    sets = preview.sets()
+    sets = api.sets()
     if not sets:
         raise CommandError("No message sets available; create one with `jsm add`")
     name = ask("Message Set Name: ")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.settings import current
 from tradewind.cli.frame.text_formats import count_text
-from tradewind.cli.preview.program import Arguments, ProgramFlags, run_program, say, si_bytes
-from tradewind.cli.preview.tools import start
+from tradewind.cli.legacy.program import Arguments, ProgramFlags, run_program, say, si_bytes
+from tradewind.cli.legacy.tools import start
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
@@ -34,7 +34,7 @@ FLUSH_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewBenchPlan:
+class LegacyBenchPlan:
     """The numbers of publishers and subscribers, and of messages and their bytes."""
 
     subject: str
@@ -57,8 +57,8 @@ class BenchResult:
     seconds: float
 
 
-def _plan(flags: ProgramFlags, subject: str) -> PreviewBenchPlan:
-    plan = PreviewBenchPlan(
+def _plan(flags: ProgramFlags, subject: str) -> LegacyBenchPlan:
+    plan = LegacyBenchPlan(
         subject,
         flags.number("np", PUBLISHERS),
         flags.number("ns", 0),
@@ -74,7 +74,7 @@ def _plan(flags: ProgramFlags, subject: str) -> PreviewBenchPlan:
     return plan
 
 
-async def _publish(connection: Connection, plan: PreviewBenchPlan, messages: int) -> BenchResult:
+async def _publish(connection: Connection, plan: LegacyBenchPlan, messages: int) -> BenchResult:
     payload = b"x" * plan.message_bytes
     begin = time.perf_counter()
     for _ in range(messages):
@@ -84,7 +84,7 @@ async def _publish(connection: Connection, plan: PreviewBenchPlan, messages: int
 
 
 async def _receive(
-    connection: Connection, plan: PreviewBenchPlan, ready: asyncio.Event
+    connection: Connection, plan: LegacyBenchPlan, ready: asyncio.Event
 ) -> BenchResult:
     subscription = await connection.subscribe(plan.subject, max_msgs=plan.messages)
     await connection.flush()
@@ -97,7 +97,7 @@ async def _receive(
     return BenchResult(received, time.perf_counter() - begin)
 
 
-async def _run(plan: PreviewBenchPlan) -> tuple[list[BenchResult], list[BenchResult]]:
+async def _run(plan: LegacyBenchPlan) -> tuple[list[BenchResult], list[BenchResult]]:
     """The results of publishers and of subscribers."""
     import contextlib
 
@@ -130,13 +130,13 @@ async def _run(plan: PreviewBenchPlan) -> tuple[list[BenchResult], list[BenchRes
         return published, [await receiver for receiver in receivers]
 
 
-def _rate(messages: int, seconds: float, plan: PreviewBenchPlan) -> str:
+def _rate(messages: int, seconds: float, plan: LegacyBenchPlan) -> str:
     per_second = messages / max(seconds, SECONDS_MIN)
     size = si_bytes(int(per_second * plan.message_bytes))
     return f"{count_text(int(per_second))} msgs/sec ~ {size}/sec"
 
 
-def _report(title: str, results: list[BenchResult], plan: PreviewBenchPlan) -> None:
+def _report(title: str, results: list[BenchResult], plan: LegacyBenchPlan) -> None:
     if not results:
         return
     messages = sum(result.messages for result in results)
