@@ -454,7 +454,12 @@ class Modelled:
         if transport is not None and not transport.is_closing():
             data = self.random.randbytes(self.random.choice((1, 100, 5000, 100_000)))
             self.written += data
-            transport.write(data)
+            if self.random.random() < 0.5:
+                transport.write(data)
+            else:
+                size = self.random.choice((len(data), len(data) // 3 + 1, len(data) // 40 + 1))
+                places = range(0, len(data), size)
+                transport.writelines([data[place : place + size] for place in places])
 
     def abort(self) -> None:
         if self.recorder.transport is not None:
