@@ -11,9 +11,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tradewind.pipelines.lake.compaction import compact
 from tradewind.pipelines.lake.delta_tables import DeltaLake
 from tradewind.pipelines.lake.iceberg_tables import IcebergLake
-from tradewind.pipelines.lake.lake_files import FileWriter, local_path, partition_value
+from tradewind.pipelines.lake.lake_files import (
+    ArrowStorage,
+    FileWriter,
+    local_path,
+    partition_value,
+)
+from tradewind.pipelines.lake.lake_schemas import merged_schema
 from tradewind.pipelines.lake.lake_tables import TableChange
 from tradewind.pipelines.lake.lakes import (
     MARK_BATCH,
@@ -21,9 +28,12 @@ from tradewind.pipelines.lake.lakes import (
     MARK_SINK,
     MARK_UNTIL,
     MARK_WRITER,
+    SinkQuery,
 )
+from tradewind.pipelines.lake.parquet_lakes import keep_columns, parquet_writer, read_columns
 from tradewind.pipelines.tables.table_points import TablePoint
-from tradewind.pipelines.tables.table_spec import TableSpec
+from tradewind.pipelines.tables.table_spec import TableSpec, state_folder, table_folder
+from tradewind.pipelines.tables.table_status import QUERY
 from tradewind.pipelines.tables.table_writing import open_lake
 from tradewind.spark.columnar.arrow import arrow_schema
 
@@ -63,6 +73,65 @@ class WrittenTable:
         }
         self.lake.commit(TableChange(writer.close()), said | marks)
         self.batch += 1
+
+    def join(self) -> None:
+        """Join small files, if there are any."""
+        if self.lake.is_there:
+            compact(self.lake)
+
+
+@dataclass
+class WrittenFolder:
+    """The same for a folder of Parquet files, by its own writer."""
+
+    spec: TableSpec
+    stream: str = "ORDERS"
+    created_ns: int = 0
+    batch: int = 0
+
+    def add(self, rows: pa.Table, until_seq: int) -> None:
+        """Commit a batch."""
+        checkpoint = Path(state_folder(self.stream, self.spec), "queries", QUERY)
+        (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+        (checkpoint / "metadata").write_text('{"id": "w1"}')
+        until = {self.stream: {"created_ns": self.created_ns, "seq": until_seq}}
+        planned = f"v1\n{{}}\n{json.dumps(until)}"
+        (checkpoint / "offsets" / str(self.batch)).write_text(planned)
+        known = read_columns(checkpoint) or rows.schema
+        keep_columns(checkpoint, merged_schema(known, rows.schema))
+        frame: Any = _ArrowFrame(rows, list(self.spec.partition))
+        write = parquet_writer(table_folder(self.spec), SinkQuery("tables", checkpoint), ())
+        write(frame, self.batch)
+        self.batch += 1
+
+    def join(self) -> None:
+        """Do nothing: the files of a folder stay as they are."""
+
+
+@dataclass
+class _ArrowFrame:
+    """Rows that write themselves as a frame of Spark does."""
+
+    rows: pa.Table
+    parts: list[str]
+
+    @property
+    def write(self) -> _ArrowFrame:
+        return self
+
+    def parquet(self, path: str) -> None:
+        writer = FileWriter(ArrowStorage(path), self.rows.schema, self.parts, "part", False)
+        for one in self.rows.to_batches():
+            writer.write(one)
+        writer.close()
+
+
+def written_table(
+    spec: TableSpec, stream: str = "ORDERS", created_ns: int = 0
+) -> WrittenTable | WrittenFolder:
+    """The table of a stream in the format that its settings name."""
+    kind = WrittenFolder if spec.format == "parquet" else WrittenTable
+    return kind(spec, stream, created_ns)
 
 
 def raw_rows(first_seq: int, last_seq: int, **columns: Sequence[Any]) -> pa.Table:

@@ -17,6 +17,7 @@ class Publisher:
     """A connection with an inbox; the streams that it makes are removed by `close`."""
 
     def __init__(self, server: ServerProcess) -> None:
+        self.kind = server.kind
         self.client = RawClient(server.port).connect(no_responders=True)
         self._inbox = f"inbox{next(_numbers)}"
         self._requests = 0

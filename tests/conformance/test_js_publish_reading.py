@@ -257,6 +257,35 @@ def test_purge_by_sequence_and_number_is_a_bad_request(peer: Publisher) -> None:
     assert peer.api(f"STREAM.PURGE.{name}", {"seq": 1, "keep": 1})["error"]["err_code"] == 10003
 
 
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_a_purge_can_name_the_stream_by_the_time_of_its_creation(
+    peer: Publisher, storage: str
+) -> None:
+    """nats-server ignores the header."""
+    name = six_messages(peer, storage=storage)
+    created = peer.api(f"STREAM.INFO.{name}")["created"]
+
+    def purge(header: str, seq: int) -> dict[str, Any]:
+        answer = peer.publish(f"$JS.API.STREAM.PURGE.{name}", b'{"seq": %d}' % seq, header.encode())
+        document: dict[str, Any] = json.loads(answer)
+        return document
+
+    assert purge(f"Tradewind-Expected-Created: {created}", 2)["purged"] == 1
+    earlier = purge("tradewind-expected-created: 2020-01-01T00:00:00Z", 4)
+    wrong = purge("Tradewind-Expected-Created: yesterday", 5)
+    if peer.kind == "official":
+        assert (earlier["purged"], wrong["purged"]) == (1, 1)
+        return
+    assert earlier["error"] == {
+        "code": 409,
+        "err_code": 20601,
+        "description": f"stream {name} was created at {created}, not at 2020-01-01T00:00:00Z",
+    }
+    assert wrong["error"]["err_code"] == 20602
+    assert wrong["error"]["description"].endswith("2026-01-31T12:00:00Z, not 'yesterday'")
+    assert peer.state(name)["messages"] == 4
+
+
 def test_deleting_what_is_not_there(peer: Publisher) -> None:
     name = six_messages(peer)
     peer.api(f"STREAM.PURGE.{name}", {"seq": 2})

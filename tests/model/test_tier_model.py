@@ -21,14 +21,13 @@ import tradewind.sync
 from harness import ServerProcess
 from thoroughness import some
 from tradewind.api.times import parse_time
-from tradewind.pipelines.lake.compaction import compact
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables import table_proof, tier_keeping
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_points import pin_table
 from tradewind.pipelines.tables.table_spec import with_table
 from tradewind.pipelines.tables.tier_keeping import TierKeeper
-from written_tables import RAW_SCHEMA, WrittenTable, read_point, spec_of
+from written_tables import RAW_SCHEMA, read_point, spec_of, written_table
 
 pytest.importorskip("deltalake")
 CASES = some(3, 60)
@@ -67,7 +66,7 @@ class TieredStream:
 
     def __post_init__(self) -> None:
         self.name = f"TIERS{self.chance.randrange(10**9)}"
-        kind = self.chance.choice(["delta", "delta", "iceberg"])
+        kind = self.chance.choice(["delta", "iceberg", "parquet"])
         limits = self.chance.choice(
             [{"max_msgs": 5}, {"max_bytes": 600}, {"max_age": "1ms"}, {"max_msgs": 1}]
         )
@@ -79,7 +78,7 @@ class TieredStream:
             metadata=with_table({}, self.spec),
             allow_direct=True,
         )
-        self.table = WrittenTable(self.spec, self.name, parse_time(info.created))
+        self.table = written_table(self.spec, self.name, parse_time(info.created))
 
     def keeper(self) -> TierKeeper:
         return TierKeeper(self.name, self.spec, StreamPlace(PipelineAddress(self.url)))
@@ -197,8 +196,8 @@ def test_a_message_leaves_only_when_its_row_is_right(
             stream.commit()
         elif action == "round":
             stream.round(monkeypatch)
-        elif action == "join" and stream.table.lake.is_there:
-            compact(stream.table.lake)
+        elif action == "join":
+            stream.table.join()
         stream.check()
     stream.commit()
     for _ in range(3):

@@ -17,8 +17,13 @@ from tradewind.pipelines.running.runner import Runner, running
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.table_runs.table_job import TableWork
 from tradewind.pipelines.table_runs.table_runner import TableRunner
+from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.stream_tables import put_table
+from tradewind.pipelines.tables.table_proof import ProofCounts
+from tradewind.pipelines.tables.table_reading import read_stream
 from tradewind.pipelines.tables.table_spec import TableSpec
+from tradewind.pipelines.tables.table_status import read_table_status, state_place
+from tradewind.pipelines.tables.tier_keeping import verify_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +51,7 @@ class Head:
     """A stream that has lost its begin; its table has it."""
 
     def __init__(self, spark: SparkSession, url: str, connection: Any, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
+        self.spark, self.folder, self.url = spark, folder, url
         self.address = PipelineAddress(url)
         self.manager = connection.jetstream_manager()
         self.js = connection.jetstream()
@@ -118,10 +123,22 @@ def test_a_table_without_payloads_has_its_columns(head: Head) -> None:
     assert head.run('{schema: "id bigint"}') == [(seq, "ORDERS", seq - 1) for seq in range(4, 8)]
 
 
-def test_verified_messages_leave_while_a_table_runs(head: Head) -> None:
-    head.publish(0, 9)
-    head.write_table(
-        TableSpec(str(head.folder / "lake"), "delta", tiers=True, tier_limits={"max_msgs": 3})
-    )
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_verified_messages_leave_while_a_table_runs(head: Head, kind: str) -> None:
+    spec = TableSpec(str(head.folder / "lake"), kind, tiers=True, tier_limits={"max_msgs": 3})
+    head.publish(0, 4)
+    head.write_table(spec)
+    head.publish(4, 5)
+    head.write_table(spec)
+    status = read_table_status(state_place("ORDERS", spec))
+    assert status is not None
+    assert status.tier is not None
+    assert (status.tier.error, status.tier.mark.seq, status.tier.mark.released) == ("", 9, 6)
+    assert verify_table("ORDERS", spec, StreamPlace(head.address)) == (9, ProofCounts(3))
     assert head.manager.streams.info("ORDERS").state.first_seq == 7
     assert head.run('{schema: "id bigint"}') == [(seq, "ORDERS", seq - 1) for seq in range(1, 10)]
+    head.publish(9, 2)
+    frame = read_stream(head.spark, "ORDERS", head.url)
+    rows = {row["seq"]: row["id"] for row in frame.collect()}
+    assert rows == {seq: seq - 1 for seq in range(1, 12)}
+    assert read_stream(head.spark, "ORDERS", head.url).where("id between 5 and 9").count() == 5

@@ -11,7 +11,6 @@ import pytest
 from pipeline_kit import Place, orders_place
 
 from tradewind.api.times import parse_time
-from tradewind.pipelines.lake.compaction import compact
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import Desk, SqlQuestion
 from tradewind.pipelines.table_runs.table_job import TableWork
@@ -21,7 +20,7 @@ from tradewind.pipelines.tables.stream_tables import put_table
 from tradewind.pipelines.tables.table_reading import read_stream
 from tradewind.pipelines.tables.table_spec import TableSpec, with_table
 from tradewind.pipelines.tables.table_writing import open_lake
-from written_tables import WrittenTable, raw_rows, spec_of
+from written_tables import WrittenFolder, WrittenTable, raw_rows, spec_of, written_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,11 +32,11 @@ def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
         yield place
 
 
-def give_table(place: Place, spec: TableSpec) -> WrittenTable:
+def give_table(place: Place, spec: TableSpec) -> WrittenTable | WrittenFolder:
     streams = place.connection.jetstream_manager().streams
     config = streams.info("ORDERS").config
     info = streams.update(config, metadata=with_table({}, spec))
-    return WrittenTable(spec, "ORDERS", parse_time(info.created))
+    return written_table(spec, "ORDERS", parse_time(info.created))
 
 
 def plan_of(frame: DataFrame) -> str:
@@ -45,14 +44,14 @@ def plan_of(frame: DataFrame) -> str:
     return text
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_table_and_tail_are_one_relation(place: Place, kind: str) -> None:
     table = give_table(place, spec_of(place.folder, kind, partition=["subject"]))
     for number in range(30):
         place.publish(b"%d" % (number + 1), subject=f"orders.{(number + 1) % 3}")
     table.add(raw_rows(1, 10), 10)
     table.add(raw_rows(11, 20), 20)
-    compact(table.lake)
+    table.join()
     table.add(raw_rows(21, 25, note=["x"] * 5), 25)
     frame = read_stream(place.spark, "ORDERS", place.url)
     # What comes later does not change it.

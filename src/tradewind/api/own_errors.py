@@ -51,6 +51,12 @@ STORE_READ_ONLY: Final = ErrorKind(
     "{what} is refused: the server serves its store without changes (read_only in the jetstream"
     " block)",
 )
+STREAM_RECREATED: Final = ErrorKind(
+    409, 20601, "stream {stream} was created at {created}, not at {expected}"
+)
+EXPECTED_CREATED_INVALID: Final = ErrorKind(
+    400, 20602, "header {name} must be a time such as 2026-01-31T12:00:00Z, not {value!r}"
+)
 NO_CLIENT: Final = ErrorKind(403, 20302, "this request must be sent by a client")
 
 OWN_KINDS: Final = {

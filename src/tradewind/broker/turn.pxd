@@ -13,6 +13,7 @@ cdef class Turn:
     cdef list dirty
     cdef list woken
     cdef list deferred
+    cdef public int64_t room_bytes      # one consumer may send this much in this turn
     # Rider, while a stream publishes a copy of a message: the acknowledgement to send once the copy
     # is durable, too. The code that stores the copy takes it. None: there is none.
     cdef object rider

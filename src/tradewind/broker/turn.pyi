@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 CLOCK_BELIEVED_NS: int
+ROOM_BYTES_MAX: int
 
 _Handler = Callable[[bytes, bytes, bytes, bytes], None]
 
@@ -9,6 +10,7 @@ class Participant: ...
 class Turn:
     now_ns: int
     monotonic_ns: int
+    room_bytes: int
     monotonic_clock: Callable[[], int] | None
     clock_watch: Callable[[int], None] | None
     @property

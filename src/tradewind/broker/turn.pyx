@@ -10,6 +10,8 @@ engine takes the lists at the end of the turn.
 from tradewind cimport invariants
 from tradewind.saturated cimport CLOCK_SLACK_NS, distance, later
 
+# What one consumer may send in one turn.
+ROOM_BYTES_MAX = 262_144
 # A clock that has jumped ahead is trusted when it has stayed there for this long.
 CLOCK_BELIEVED_NS = 30_000_000_000
 cdef int64_t BELIEVED_NS = CLOCK_BELIEVED_NS
@@ -26,6 +28,7 @@ cdef class Turn:
         self.dirty = []
         self.woken = []
         self.deferred = []
+        self.room_bytes = ROOM_BYTES_MAX
 
     cpdef int64_t steady_ns(self) except? -1:
         """The wall time by which messages expire and schedules are due.

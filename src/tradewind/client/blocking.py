@@ -269,3 +269,12 @@ def connect_blocking(*args: Any, **kwargs: Any) -> BlockingTwin:
     connection = thread.run(_run(connect, list(args), kwargs))
     connection._set_runner(thread.run)
     return BlockingTwin(connection, thread)
+
+
+def with_blocking(function: Callable[..., Any], target: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a function of the asynchronous client gives for a target: of a blocking one, its
+    result, which is waited for.
+    """
+    if isinstance(target, BlockingTwin):
+        return target._call(function, (target, *args), kwargs)
+    return function(target, *args, **kwargs)

@@ -31,9 +31,8 @@ from tradewind.containers.buffer cimport (
 from typing import Protocol
 
 cdef enum:
-    # Budget of one consumer per turn.
+    # Budget of one consumer per turn, beside its `room_bytes`.
     TURN_MESSAGES = 1000
-    TURN_BYTES = 262144
     # ... for looking for messages that pass the filter; the unit is about a nanosecond.
     TURN_WORK = 2_000_000
     # A receiver with more output than this is given time to read.
@@ -208,6 +207,7 @@ cdef class Delivery(TakerPart):
         cdef Record record
         cdef Message message
         cdef size_t size, total = 0
+        cdef size_t room_bytes = <size_t>self.turn.room_bytes
         cdef uint32_t count = 0
         self.visible_seq = visible_seq
         self._send_outgoing()
@@ -221,7 +221,7 @@ cdef class Delivery(TakerPart):
         self.wait = WAIT_NOTHING
         self.cursor.work_left = TURN_WORK
         self.cursor.is_late = False
-        while count < TURN_MESSAGES and total < TURN_BYTES:
+        while count < TURN_MESSAGES and total < room_bytes:
             if not self._may_send() or not self._pick(&record):
                 break
             size = self._prepare(&record, &message)

@@ -8,12 +8,15 @@ the same columns for the same payloads and fields, so that a repeated batch is t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# The column of what the others do not hold.
+RESCUED_COLUMN: Final = "_rescued"
 
 
 class DecodingError(TradewindError):

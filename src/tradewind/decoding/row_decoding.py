@@ -20,7 +20,7 @@ from tradewind.decoding.column_growth import (
     joined_schema,
 )
 from tradewind.decoding.column_values import ABSENT, Fit, fit_for, json_text
-from tradewind.decoding.decoder_contract import Decoded, DecodingError
+from tradewind.decoding.decoder_contract import RESCUED_COLUMN, Decoded, DecodingError
 from tradewind.decoding.payload_kinds import Kind, absorb
 
 PAYLOAD_BYTES_MAX: Final = 64 << 20
@@ -202,7 +202,7 @@ class RowCells:
         ]
         return Decoded(
             struct_of(arrays, columns, self._count),
-            arrow_array(self._rescued, pa.field("_rescued", pa.string())),
+            arrow_array(self._rescued, pa.field(RESCUED_COLUMN, pa.string())),
             pa.array(self._reasons, pa.string()),
         )
 

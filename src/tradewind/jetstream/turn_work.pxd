@@ -1,5 +1,6 @@
 """State of the checks that the engine does in every turn; the explanation is in turn_work.pyx."""
 
+from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
 from tradewind.store.commits.syncer cimport Syncer
@@ -15,6 +16,10 @@ cdef class TurnWork:
     cdef dict _consumer_hosts               # Consumer -> HostedStream
     # Consumers unused for too long: they are deleted at the end of the turn.
     cdef list _retired                      # (HostedStream, Consumer)
+    cdef set _replaying                     # consumers that had more to send; None: there are none
+    cdef bint _answers_first                # they were passed over for the answers to others
+    cdef int64_t _answered_ns               # when others were last sent anything
+    cdef int64_t _sent_ns                   # when one of them last stopped
     cdef object _timers                     # Timers
     cdef object _wall_ns
     cdef object _monotonic_ns
@@ -22,3 +27,5 @@ cdef class TurnWork:
     cdef int _commit_stream(self, hosted) except -1
     cdef int _send(self) except -1
     cdef bint _is_late(self) except -1
+    cdef int _wait_for_next(self, participant) except -1
+    cdef bint _share_turn(self) except -1

@@ -13,6 +13,7 @@ from tradewind.stream.commit_path cimport CommitPath
 
 from typing import Protocol
 
+from tradewind.broker.turn import ROOM_BYTES_MAX
 from tradewind.errors import StoreError
 
 cdef enum:
@@ -20,6 +21,10 @@ cdef enum:
     TURN_NS_MAX = 10_000_000
     # Number of them between two readings of the clock.
     LOOK_EVERY = 8
+    # A turn is shared if an answer has left since this long ago ...
+    SHARED_NS = 1_000_000
+    # ... and then a consumer that has more than it may send is interrupted this early.
+    ROOM_BYTES_MIN = 16_384
 
 
 class TurnWorkOwner(Protocol):
@@ -41,6 +46,7 @@ cdef class TurnWork:
         clock = owner.broker.clock
         self._wall_ns = clock.wall_ns
         self._monotonic_ns = clock.monotonic_ns
+        self._answered_ns = -SHARED_NS
 
     def set_time(self):
         """Set the time of everything that happens from now on."""
@@ -114,11 +120,17 @@ cdef class TurnWork:
         cdef CommitPath commits
         cdef Py_ssize_t done = 0
         cdef list woken = self._turn.take_woken()
+        cdef bint answers_first = self._share_turn()
+        cdef set replaying = self._replaying
+        self._replaying = None
         for participant in woken:
             done += 1
             if done % LOOK_EVERY == 0 and self._is_late():
                 self._turn.put_back([], woken[done - 1:])
                 break
+            if replaying is not None and answers_first and participant in replaying:
+                self._wait_for_next(participant)
+                continue
             hosted = self._consumer_hosts.get(participant)
             if hosted is None:
                 continue
@@ -126,7 +138,7 @@ cdef class TurnWork:
             try:
                 try:
                     if participant.fill(commits.ingest.visible()):
-                        self._turn.wake(participant)
+                        self._wait_for_next(participant)
                 except StoreError as error:
                     # A stream that cannot be read must not keep the others waiting.
                     hosted.report_disk_error(error)
@@ -134,4 +146,33 @@ cdef class TurnWork:
                 self._timers.set(participant, participant.next_deadline_ns)
             except Exception as error:
                 self._owner.consumer_failed(hosted, participant, error)
+        if self._replaying is not None and not answers_first:
+            self._sent_ns = self._monotonic_ns()
         return 0
+
+    cdef int _wait_for_next(self, participant) except -1:
+        """Let a consumer that has more to send continue in the next turn."""
+        self._turn.wake(participant)
+        if self._replaying is None:
+            self._replaying = set()
+        self._replaying.add(participant)
+        return 0
+
+    cdef bint _share_turn(self) except -1:
+        """Decide how much a consumer may send in this turn, and whether those that were interrupted
+        have to wait for the next one, because the output of others is to leave first.
+
+        While others get answers, a consumer with a long way to go sends little at a time: about as
+        much as there was time for everything else since its last turn, at a byte per ns.
+        """
+        cdef Turn turn = self._turn
+        cdef int64_t now_ns = turn.monotonic_ns
+        cdef int64_t rest_ns = now_ns - self._sent_ns
+        cdef bint has_answers = len(self._router.touched) > 0
+        if has_answers:
+            self._answered_ns = now_ns
+        turn.room_bytes = ROOM_BYTES_MAX
+        if self._replaying is not None and now_ns - self._answered_ns < SHARED_NS:
+            turn.room_bytes = min(max(rest_ns, <int64_t>ROOM_BYTES_MIN), turn.room_bytes)
+        self._answers_first = has_answers and not self._answers_first
+        return self._answers_first

@@ -97,6 +97,31 @@ def test_each_row_is_there_once_wherever_a_batch_is_killed(
     assert list((tmp_path / ".lake.staging").iterdir()) == []
 
 
+def test_all_names_of_a_batch_are_on_the_disk_before_it_is_done(
+    tmp_path: Path, query: SinkQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder is new to the folder above it, so that one is synced as well."""
+    synced: set[Path] = set()
+    lake = tmp_path / "lake"
+
+    class Nested(Frame):
+        def parquet(self, path: str) -> None:
+            super().parquet(f"{path}/day=1/hour=2")
+
+    def sync(path: Path) -> None:
+        if "published" not in synced_names():
+            synced.add(Path(path))
+
+    def synced_names() -> list[str]:
+        return [path.stem for path in query.checkpoint.iterdir()]
+
+    monkeypatch.setattr(parquet_lakes, "sync_path", sync)
+    write: Any = parquet_writer(str(lake), query, [])
+    write(Nested([1, 2, 3]), 0)
+    wanted = {lake, lake / "day=1", lake / "day=1" / "hour=2", tmp_path}
+    assert wanted | {tmp_path / ".lake.staging"} <= synced
+
+
 def test_a_checkpoint_that_was_put_back_is_an_error(tmp_path: Path, query: SinkQuery) -> None:
     write: Any = parquet_writer(str(tmp_path / "lake"), query, [])
     for number in (0, 1):

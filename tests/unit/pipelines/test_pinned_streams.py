@@ -17,7 +17,6 @@ import tradewind
 import tradewind.sync
 from tradewind.api.times import parse_time
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake.compaction import compact
 from tradewind.pipelines.lake.lakes import MARK_BATCH, MARK_UNTIL, MARK_WRITER
 from tradewind.pipelines.lake.parquet_lakes import keep_columns
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
@@ -34,7 +33,7 @@ from tradewind.pipelines.tables.table_spec import TableSpec, with_table
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import parse_options
 from tradewind.spark.reads.reading import BatchReader
-from written_tables import RAW_SCHEMA, WrittenTable, raw_rows, read_point, spec_of
+from written_tables import RAW_SCHEMA, WrittenTable, raw_rows, read_point, spec_of, written_table
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
@@ -53,7 +52,7 @@ class Live:
         info = self.streams.add(
             name=stream, subjects=["orders.*"], metadata=with_table({}, spec), allow_direct=True
         )
-        self.table = WrittenTable(spec, stream, parse_time(info.created))
+        self.table = written_table(spec, stream, parse_time(info.created))
         self.done = 0
 
     def publish(self, count: int) -> None:
@@ -99,7 +98,7 @@ def all_rows(pinned: PinnedStream) -> list[tuple[int, bytes]]:
     return sorted(zip(both["seq"].to_pylist(), both["data"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_every_point_is_the_exact_begin_of_the_stream(
     serve: Callable[[TableSpec], Live], tmp_path: Path, kind: str
 ) -> None:
@@ -123,7 +122,7 @@ def test_every_point_is_the_exact_begin_of_the_stream(
     def tidy() -> None:
         try:
             while not ended.is_set():
-                compact(live.table.lake)
+                live.table.join()
         except BaseException as error:
             failed.append(error)
 
@@ -253,7 +252,7 @@ def read_format(where: StreamPlace, *columns: str, **options: str) -> list[dict[
     ]
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "parquet"])
 def test_a_batch_has_what_only_the_table_has_of_a_stream_in_two_tiers(
     serve: Callable[[TableSpec], Live], tmp_path: Path, kind: str
 ) -> None:

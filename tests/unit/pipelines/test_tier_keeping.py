@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.times import parse_time
-from tradewind.pipelines.lake.compaction import compact
+from tradewind.client.streams.manager import Streams
 from tradewind.pipelines.lake.lake_files import local_path
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.table_runs.table_rounds import TableRounds
@@ -30,11 +31,13 @@ from tradewind.pipelines.tables.tier_limits import (
     parse_tier_limits,
     removing_limits,
 )
-from written_tables import RAW_SCHEMA, WrittenTable, spec_of
+from written_tables import RAW_SCHEMA, spec_of, written_table
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
+KINDS = ["delta", "iceberg", "parquet"]
 DAY_NS = 86_400 * 10**9
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module", params=["official", "tradewind"])
@@ -72,7 +75,7 @@ class Tiered:
             metadata=with_table({}, self.spec),
             **self.limits,
         )
-        self.table = WrittenTable(self.spec, self.name, parse_time(info.created))
+        self.table = written_table(self.spec, self.name, parse_time(info.created))
 
     def publish(self, count: int) -> None:
         js = self.connection.jetstream()
@@ -114,7 +117,8 @@ def tiered(server: tuple[str, Any], tmp_path: Path) -> Iterator[MakeTiered]:
 
     def make(kind: str = "delta", limits: dict[str, Any] | None = None, **config: Any) -> Tiered:
         spec = spec_of(tmp_path, kind, tiers=True, tier_limits=limits or {})
-        name = f"T{len(made)}"
+        # nats-server may find messages of a stream that had the name before, and was deleted.
+        name = f"T{next(NUMBERS)}"
         one = Tiered(server, tmp_path, name, spec, **config)
         made.append(one)
         return one
@@ -130,7 +134,7 @@ def seen(status: TierStatus) -> tuple[int, int, int, int]:
     return mark.seq, mark.compared, mark.gone, mark.absent
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_verified_leaves_by_the_limits_of_the_tier(tiered: MakeTiered, kind: str) -> None:
     stream = tiered(kind, {"max_msgs": 4})
     stream.publish(10)
@@ -145,7 +149,7 @@ def test_what_is_verified_leaves_by_the_limits_of_the_tier(tiered: MakeTiered, k
     assert status.mark is not None
     assert (status.mark.released_seq, status.mark.released) == (10, 10)
     stream.commit()
-    compact(stream.table.lake)
+    stream.table.join()
     assert seen(stream.keeper.round()) == (15, 15, 0, 0)
     assert stream.first_seq() == 12
 
@@ -170,7 +174,7 @@ def test_the_age_and_the_size_of_messages_are_limits_too(tiered: MakeTiered) -> 
     assert state.first_seq > 1
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_file_is_noticed_and_the_mark_stays(tiered: MakeTiered, kind: str) -> None:
     stream = tiered(kind, {"max_msgs": 1})
     stream.publish(5)
@@ -250,12 +254,69 @@ def test_a_stream_that_was_created_again_keeps_everything(tiered: MakeTiered) ->
     assert stream.first_seq() == 1
 
 
+@pytest.mark.parametrize("messages", [0, 3, 9])
+def test_a_stream_that_is_created_again_right_before_the_purge_loses_nothing_silently(
+    tiered: MakeTiered,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: int,
+) -> None:
+    stream = tiered("delta", {"max_msgs": 1}, storage="memory")
+    stream.publish(5)
+    stream.commit()
+    purge = Streams.purge
+
+    async def purge_the_next(self: Streams, name: str, **wanted: Any) -> int:
+        """The stream is deleted and created again when nothing can be looked at any more."""
+        monkeypatch.setattr(Streams, "purge", purge)
+        config = (await self.info(name)).config
+        await self.delete(name)
+        await self.add(config)
+        for number in range(messages):
+            await self._api.connection.request(f"{name}.new", b"new %d" % number)
+        return await self.purge(name, **wanted)
+
+    monkeypatch.setattr(Streams, "purge", purge_the_next)
+    error = stream.keeper.round().error
+    left = stream.streams.info(stream.name).state.messages
+    if request.node.callspec.params["server"] == "tradewind":
+        assert "was created at" in error
+        assert left == messages
+        return
+    lost = min(messages, 4)
+    assert left == messages - lost
+    told = f"{lost} messages of the new stream may be lost" if lost else "nothing was lost"
+    assert error == (f"stream {stream.name} was deleted and created again during a purge; {told}")
+
+
+def test_a_stream_that_is_created_again_right_after_the_purge_has_lost_nothing(
+    tiered: MakeTiered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = tiered("iceberg", {"max_msgs": 1}, storage="memory")
+    stream.publish(5)
+    stream.commit()
+    purge = Streams.purge
+
+    async def purge_the_last(self: Streams, name: str, **wanted: Any) -> int:
+        purged = await purge(self, name, **wanted)
+        config = (await self.info(name)).config
+        await self.delete(name)
+        await self.add(config)
+        await self._api.connection.request(f"{name}.new", b"new")
+        return purged
+
+    monkeypatch.setattr(Streams, "purge", purge_the_last)
+    error = stream.keeper.round().error
+    assert error.endswith("was deleted and created again during a purge; nothing was lost")
+    assert stream.streams.info(stream.name).state.messages == 1
+
+
 def test_a_purge_that_is_denied_is_told(tiered: MakeTiered) -> None:
     stream = tiered("delta", {"max_msgs": 1}, deny_purge=True)
     stream.publish(3)
     stream.commit()
     status = stream.keeper.round()
-    assert "purge" in status.error
+    assert "purge not permitted" in status.error
     assert seen(status) == (3, 3, 0, 0)
 
 
@@ -286,7 +347,7 @@ def test_the_changes_of_a_bucket_are_verified(server: tuple[str, Any], tmp_path:
             "time": times,
             "data": pa.array([b"1", b"2", b""], pa.binary()),
         }
-        table = WrittenTable(spec, "KV_PRICES", parse_time(info.created))
+        table = written_table(spec, "KV_PRICES", parse_time(info.created))
         table.add(pa.table(rows), 3)
         keeper = TierKeeper("KV_PRICES", spec, StreamPlace(PipelineAddress(url)))
         status = keeper.round()

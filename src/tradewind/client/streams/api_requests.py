@@ -38,7 +38,7 @@ from tradewind.status_codes import NO_RESPONDERS
 from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
-    from tradewind.client.connection import Connection
+    from tradewind.client.connection import Connection, HeaderInput
     from tradewind.client.core.message import Msg
 
 Answer = TypeVar("Answer", bound=ApiStruct)
@@ -115,10 +115,13 @@ class ApiRequests:
         *,
         body: object = None,
         timeout: float | None = None,
+        headers: HeaderInput | None = None,
     ) -> Answer:
         """Send a request and decode its answer; JetStreamApiError if it is refused."""
         return decode_answer(
-            await self.call_raw(endpoint, stream, consumer, rest, body=body, timeout=timeout),
+            await self.call_raw(
+                endpoint, stream, consumer, rest, body=body, timeout=timeout, headers=headers
+            ),
             answer,
         )
 
@@ -131,6 +134,7 @@ class ApiRequests:
         *,
         body: object = None,
         timeout: float | None = None,
+        headers: HeaderInput | None = None,
     ) -> bytes:
         """Send a request; the JSON of the answer as it came."""
         subject = self.subject(endpoint, stream, consumer, rest)
@@ -140,7 +144,9 @@ class ApiRequests:
             if endpoint in READS:
                 message = await self._read(subject, payload, seconds)
             else:
-                message = await self.connection.request(subject, payload, timeout=seconds)
+                message = await self.connection.request(
+                    subject, payload, timeout=seconds, headers=headers
+                )
         except NoRespondersError:
             if subject.startswith(OWN_PREFIX):
                 raise NotTradewindError(

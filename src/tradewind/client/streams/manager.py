@@ -16,6 +16,7 @@ import msgspec
 from tradewind.api.base import ApiStruct
 from tradewind.api.configs import consumer_config_to_dict, stream_config_to_dict
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
+from tradewind.api.purge_condition import EXPECTED_CREATED_HEADER
 from tradewind.api.request_types import ConsumerAction, StreamInfoRequest
 from tradewind.api.responses import (
     AccountInfo,
@@ -213,15 +214,22 @@ class Streams:
         filter: str = "",  # noqa: A002 - the name that the API and all clients have
         keep: int = 0,
         seq: int = 0,
+        created: str = "",
     ) -> int:
         """Remove messages and say how many: all, those of a subject, all but the newest `keep`, or
         those below a sequence.
+
+        With `created` (from `info`), a tradewind-server refuses the request if the stream was
+        created at another time: deleted and created again. nats-server does not check that.
         """
         if keep and seq:
             raise OptionsError("purge: use keep or seq, not both")
         fields = {"filter": filter, "keep": keep, "seq": seq}
         body = {name: value for name, value in fields.items() if value} or None
-        answer = await self._api.call(StreamPurgeResponse, "stream_purge", stream, body=body)
+        headers = {EXPECTED_CREATED_HEADER: created} if created else None
+        answer = await self._api.call(
+            StreamPurgeResponse, "stream_purge", stream, body=body, headers=headers
+        )
         return answer.purged
 
     async def truncate(

@@ -68,6 +68,11 @@ class OrderedMessages(PulledMessages):
         """The stream sequence of the last message that came in order; 0 before the first."""
         return self._inbox.last_sequence
 
+    @property
+    def consumer_name(self) -> str:
+        """The name of the consumer that delivers at this moment; another one after a gap."""
+        return self._source.name
+
     async def count_left(self) -> int | None:
         """How many messages the server has still to deliver; None if it cannot be asked now."""
         try:

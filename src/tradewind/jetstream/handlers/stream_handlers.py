@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from tradewind.api import errors
+from tradewind.api.purge_condition import check_created
 from tradewind.api.request_types import (
     StreamConfigRequest,
     StreamInfoRequest,
@@ -179,6 +180,7 @@ def purge(request: ApiRequest) -> Steps[Durable]:
     if content.seq and content.keep:
         raise errors.BAD_REQUEST()
     hosted = request.hosted()
+    check_created(request.header, request.call.stream, hosted.stream.created_ns)
     total, step_size = 0, hosted.stream.upkeep.step_size
     steps = hosted.stream.purge_steps(content.filter, seq=content.seq, keep=content.keep)
     for number, purged in enumerate(steps):

@@ -114,8 +114,6 @@ def with_watermark(
 def source_options(pipeline: Pipeline, source: Source, address: PipelineAddress) -> dict[str, str]:
     """The options of the format `jetstream` for a stream or a bucket."""
     options = PipelineAddress.first_of(source, pipeline.head, address).spark_options()
-    if source.store and not source.ack_consumer:
-        options = {}
     if source.store:
         options["storeDir"] = pipeline.place(source.store)
     if source.read_mode != "auto":

@@ -14,6 +14,7 @@ from tradewind.pipelines.definition.model import Iceberg
 from tradewind.pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SEPARATOR: Final = "#"
@@ -23,6 +24,15 @@ def iceberg_frame(spark: SparkSession, place: str) -> DataFrame:
     """The rows of WAREHOUSE#NAMESPACE.TABLE; PipelineError if they cannot be read as they are."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    schema, paths = open_iceberg(place)
+    shown = from_arrow_schema(schema)
+    if not paths:
+        return spark.createDataFrame([], shown)
+    return spark.read.schema(shown).parquet(*paths)
+
+
+def open_iceberg(place: str) -> tuple[pa.Schema, list[str]]:
+    """The columns and the files of the latest snapshot; see `iceberg_frame`."""
     from tradewind.pipelines.lake.iceberg_tables import IcebergLake, planned
 
     warehouse, separator, name = place.rpartition(SEPARATOR)
@@ -35,11 +45,7 @@ def iceberg_frame(spark: SparkSession, place: str) -> DataFrame:
     if table is None:
         raise PipelineError(f"iceberg:{place}: the catalog has no table {name}")
     check_names(name, table)
-    schema = from_arrow_schema(lake.schema())
-    paths = [task.file.file_path for task in planned(table)]
-    if not paths:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*paths)
+    return lake.schema(), [task.file.file_path for task in planned(table)]
 
 
 def check_names(name: str, table: Any) -> None:

@@ -256,16 +256,19 @@ def _list(folder: Path, base: Path, marks: dict[str, str]) -> StagedBatch:
         moves.append((str(file.relative_to(folder)), str(target)))
     staged = StagedBatch(marks, moves)
     replace_durably(folder / LIST_FILE, msgspec.json.encode(staged))
+    # Without the list, a batch that is repeated could leave other files beside those moved before.
+    for one in (folder.parent, folder.parent.parent):
+        sync_path(one)
     return staged
 
 
 def _publish(folder: Path, staged: StagedBatch, lake: Path) -> None:
-    """Move the files of a batch that are not in the lake yet."""
-    folders = {lake}
+    """Move the files of a batch that are not in the lake yet, with all folders that are new."""
+    folders = {lake.parent, lake}
     for source, target in staged.moves:
         final = lake / target
         final.parent.mkdir(parents=True, exist_ok=True)
-        folders.add(final.parent)
+        folders.update(parent for parent in final.parents if lake in parent.parents)
         try:
             (folder / source).rename(final)
         except FileNotFoundError:

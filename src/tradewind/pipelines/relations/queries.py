@@ -161,7 +161,7 @@ def folder_frame(spark: SparkSession, name: str, place: str) -> DataFrame:
 
     kind, _, path = place.partition(":")
     if kind not in FORMATS or path.startswith("//"):
-        kind, path = _format_of(place), place
+        kind, path = format_of_folder(place), place
     try:
         if kind == "delta":
             return _delta_frame(spark, path)
@@ -185,7 +185,8 @@ def _delta_frame(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.option("basePath", path).parquet(*delta_files(path))
 
 
-def _format_of(place: str) -> str:
+def format_of_folder(place: str) -> str:
+    """The format of a folder, as its files show."""
     folder = Path(place)
     if (folder / "_delta_log").is_dir():
         return "delta"

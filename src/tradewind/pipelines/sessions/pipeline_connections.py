@@ -7,15 +7,18 @@ them to Spark as options and to the client as arguments.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from tradewind.spark.connections.logins import JobLogin, resolve_servers, spark_name
+from tradewind.spark.connections.logins import (
+    DEFAULT_SERVER,
+    JobLogin,
+    resolve_servers,
+    spark_name,
+)
 
 if TYPE_CHECKING:
     from tradewind.client.core.connect_options import ConnectSettings
     from tradewind.sync import Connection
-
-DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 
 
 class AddressedPart(Protocol):

@@ -159,7 +159,7 @@ class Desk:
         try:
             return self._ask(question)
         except StatementError as error:
-            raise _placed(error, question.text) from None
+            raise placed(error, question.text) from None
         except (Py4JNetworkError, ConnectionError) as error:
             raise SessionLostError(
                 "Spark has stopped in the meantime; run the query again"
@@ -211,7 +211,7 @@ class Desk:
         def followed(catalog: TableCatalog, name: str) -> QueryTable:
             """A view follows the stream itself, whatever table it has."""
             is_bucket = name not in catalog.streams
-            return QueryTable(self._spark, name, _where(question), is_bucket=is_bucket)
+            return QueryTable(self._spark, name, where_of(question), is_bucket=is_bucket)
 
         def read(catalog: TableCatalog, name: str) -> ShownTable:
             return self._table(question, catalog, name, None)
@@ -296,13 +296,13 @@ class Desk:
         """The table of a stream or bucket; the same as before if the stream is the same."""
         is_bucket = name not in catalog.streams
         info = catalog.infos.get(name)
-        lake = _lake_of(question, catalog, name)
+        lake = lake_of(question, catalog, name)
         version = lake.version() if lake is not None else None
         state = (_state_of(info), version) if info is not None else None
         key = (question.address, name)
         found = None if question.store else self._kept.pop(key, None)
         if found is None or state is None or found[0] != state:
-            options = _where(question)
+            options = where_of(question)
             pinned = lake.pin() if lake is not None and version is not None else None
             if lake is not None and pinned is not None:
                 found = (state, StreamQueryTable(self._spark, lake, pinned, options))
@@ -332,7 +332,7 @@ class Desk:
         self._views &= wanted
 
 
-def _placed(error: StatementError, text: str) -> StatementError:
+def placed(error: StatementError, text: str) -> StatementError:
     """An error with its place in the whole text, of which Spark was given only the statement."""
     if not error.line:
         return error
@@ -358,13 +358,12 @@ def one_spelling(text: str, names: set[str]) -> list[str]:
     return found
 
 
-def _where(question: SqlQuestion) -> dict[str, str]:
+def where_of(question: SqlQuestion) -> dict[str, str]:
     """The options of Spark that say where tables are."""
-    where = {"storeDir": question.store} if question.store else question.address.spark_options()
-    return where | {"usedBy": "sql"}
+    return StreamPlace(question.address, question.store).options | {"usedBy": "sql"}
 
 
-def _lake_of(question: SqlQuestion, catalog: TableCatalog, name: str) -> StreamLake | None:
+def lake_of(question: SqlQuestion, catalog: TableCatalog, name: str) -> StreamLake | None:
     """The lake table that a stream or bucket has; None if the query reads the stream itself."""
     where = StreamPlace(question.address, question.store)
     is_bucket = name not in catalog.streams
@@ -376,14 +375,14 @@ def _from_state(
 ) -> QueryResult | None:
     """The answer that the state of a stream holds; None if it does not hold it exactly."""
     figures: Figures | None
-    lake = _lake_of(question, catalog, name)
+    lake = lake_of(question, catalog, name)
     pinned = lake.pin() if lake is not None else None
     if pinned is not None:
         # The table may have what the stream no longer has.
         counted_rows = count_rows(pinned)
         figures = Figures(*counted_rows) if counted_rows is not None else None
     elif question.store:
-        counted = store_figures(parse_options({**_where(question), "stream": name}))
+        counted = store_figures(parse_options({**where_of(question), "stream": name}))
         figures = counted[0] if counted is not None else None
     else:
         with question.address.connect() as connection:
@@ -400,7 +399,7 @@ def _from_state(
 def _ending_seq(question: SqlQuestion, name: str, info: StreamInfo | None, rows: int) -> int:
     """The sequence up to which a stream has this many rows at least; 0 if that is all of it."""
     if question.store:
-        counted = store_figures(parse_options({**_where(question), "stream": name}))
+        counted = store_figures(parse_options({**where_of(question), "stream": name}))
         if counted is None:
             return 0
         figures, last_seq = counted

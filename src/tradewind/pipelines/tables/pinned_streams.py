@@ -58,8 +58,11 @@ class StreamPlace:
 
     @property
     def options(self) -> dict[str, str]:
-        """The same for the format `jetstream`."""
-        return {"storeDir": self.store} if self.store else self.address.spark_options()
+        """The same for the format `jetstream`; a server that is named is asked beside its files."""
+        if self.store and self.address == PipelineAddress():
+            return {"storeDir": self.store}
+        options = self.address.spark_options()
+        return options | {"storeDir": self.store} if self.store else options
 
 
 @dataclass(frozen=True)

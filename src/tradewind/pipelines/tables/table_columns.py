@@ -12,12 +12,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from tradewind.decoding.decoder_contract import RESCUED_COLUMN
 from tradewind.pipelines.lake.lake_schemas import stored_schema
 from tradewind.pipelines.tables.table_spec import (
     DATA_COLUMN,
     DAY,
     HOUR,
-    RESCUED_COLUMN,
     TableSpec,
     first_columns,
     is_column_name,

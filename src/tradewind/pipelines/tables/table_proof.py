@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tradewind.api.names import KV_STREAM
+from tradewind.decoding.decoder_contract import RESCUED_COLUMN
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake.lake_files import Storage, read_batches
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
@@ -26,7 +27,6 @@ from tradewind.pipelines.tables.table_points import TablePoint
 from tradewind.pipelines.tables.table_spec import (
     DAY,
     HOUR,
-    RESCUED_COLUMN,
     TableSpec,
     is_bucket,
 )

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tradewind.decoding.decoder_contract import RESCUED_COLUMN
 from tradewind.pipelines.lake.lake_schemas import fitted
 from tradewind.pipelines.tables.table_columns import (
     TIME_TYPE,
@@ -27,7 +28,6 @@ from tradewind.pipelines.tables.table_spec import (
     DATA_COLUMN,
     DAY,
     HOUR,
-    RESCUED_COLUMN,
     TableSpec,
     is_bucket,
 )

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
+from tradewind.decoding.decoder_contract import RESCUED_COLUMN
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.notation.intervals import parse_interval_ms
 from tradewind.pipelines.tables.tier_limits import parse_tier_limits
@@ -31,7 +32,6 @@ RAW: Final = "raw"
 MESSAGE_COLUMNS: Final = ("seq", "subject", "time", "headers")
 BUCKET_COLUMNS: Final = ("seq", "key", "operation", "time")
 DATA_COLUMN: Final = "data"
-RESCUED_COLUMN: Final = "_rescued"
 # Made from the time of a message, for partitions only.
 DAY, HOUR = "day", "hour"
 # Everything that is ours, and no part of the table, is in this folder of its place.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
+from tradewind.api.times import parse_time
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake.lake_files import sync_file
 from tradewind.pipelines.machine.places import Place, replace_file
@@ -166,9 +167,7 @@ class TierKeeper:
             if seq < state.first_seq or self.should_stop.is_set():
                 return
             counts = prove(side, point, (state.first_seq, seq))
-            if side.look().created_ns != mark.created_ns:
-                raise PipelineError(f"stream {self.stream} was deleted and created again")
-            purged = manager.streams.purge(self.stream, seq=seq + 1)
+            purged = self._purge(manager, seq, mark.created_ns)
             write_mark(
                 self.place,
                 msgspec.structs.replace(mark, released_seq=seq, released=mark.released + purged),
@@ -179,6 +178,27 @@ class TierKeeper:
                     f" only {counts.compared} of them were compared with the table; verify it with"
                     " another copy of the stream"
                 )
+
+    def _purge(self, manager: JetStreamManager, seq: int, created_ns: int) -> int:
+        """Purge messages up to a sequence, of the stream that was created at that time only.
+
+        A tradewind-server decides that itself. On nats-server, a stream that is created again
+        between the last look and the purge loses messages, which the look after it reports.
+        """
+        streams = manager.streams
+        created = streams.info(self.stream).created
+        if parse_time(created) != created_ns:
+            raise PipelineError(f"stream {self.stream} was deleted and created again")
+        purged = streams.purge(self.stream, seq=seq + 1, created=created)
+        after = streams.info(self.stream)
+        if after.created == created:
+            return purged
+        # A purge moves the first sequence of whatever stream it meets, even of an empty one.
+        lost = purged if after.state.first_seq > seq else 0
+        raise PipelineError(
+            f"stream {self.stream} was deleted and created again during a purge; "
+            + (f"{lost} messages of the new stream may be lost" if lost else "nothing was lost")
+        )
 
     def _release_seq(self, side: ComparedStream, limits: TierLimits) -> int:
         """The last sequence that should leave, by any of the limits."""

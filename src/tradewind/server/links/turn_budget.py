@@ -2,7 +2,7 @@
 
 Owns two variables, for tests and for finding slow turns: `TRADEWIND_TURN_BUDGET_MS` replaces the
 default budget, and with `TRADEWIND_STRICT_TURNS=1` the first turn above the budget ends the
-process, so that no test that caused one passes. `broker/turn_watch.py` defines what a turn is.
+process, so that no test that caused one passes. `broker/turn_watch.pyx` defines what a turn is.
 """
 
 from __future__ import annotations

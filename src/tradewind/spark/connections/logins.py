@@ -21,6 +21,7 @@ from tradewind.client.errors import CredentialsError
 from tradewind.nkeys import KeyPair, NkeyError
 from tradewind.spark.errors import OptionError
 
+DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 SECRET_BYTES_MAX: Final = 1 << 20
 _ENVIRONMENT: Final = "env:"
 _FILE: Final = "file:"

@@ -15,7 +15,9 @@ for files). The table in docs/how-to/SPARK.md says the same:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,17 +34,45 @@ ADVICE: Final[Mapping[str, str]] = {
     "pipeline bucket": "use another checkpoint to read the bucket anew",
     "sql": "run the query again",
     "job": "run the job again",
+    "frames": "set fails_on_data_loss=False to continue without them",
 }
 # How to begin a batch later, and how to read files instead, in the same words.
 LATER: Final[Mapping[str, str]] = {
     "spark": "begin later (startingSeq, startingTime)",
     "pipeline": "begin later (start, start_seq)",
+    "frames": "begin later (first_seq, start_time)",
 }
 FILES: Final[Mapping[str, str]] = {
     "spark": "read its blocks (storeDir)",
     "pipeline": "read its blocks (store)",
     "sql": "read its blocks (--store)",
+    "frames": "read its blocks (store)",
 }
+
+
+class _Listening(threading.local):
+    """Where the losses go that are reported in this thread, beside the log."""
+
+    texts: list[str] | None = None
+
+
+_LISTENING: Final = _Listening()
+
+
+@contextmanager
+def losses_into(texts: list[str]) -> Iterator[None]:
+    """Add to `texts` what reads in this thread report and do not fail for."""
+    before, _LISTENING.texts = _LISTENING.texts, texts
+    try:
+        yield
+    finally:
+        _LISTENING.texts = before
+
+
+def _report(text: str) -> None:
+    logger.warning("%s", text)
+    if _LISTENING.texts is not None:
+        _LISTENING.texts.append(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +122,16 @@ class LossRule:
         """Decide about what a task has not found, below the first message of the stream and not."""
         if self.is_replaced:
             if missing := _some(at_head + elsewhere):
-                logger.warning(
-                    "stream %s: %s while it was read, perhaps because newer ones of their subjects"
-                    " came; this batch does not contain those",
-                    self.stream,
-                    missing,
+                _report(
+                    f"stream {self.stream}: {missing} while it was read, perhaps because newer ones"
+                    " of their subjects came; this batch does not contain those"
                 )
             return
         if self.forgives_head:
             if at_head.count:
-                logger.warning(
-                    "stream %s: %s at its head after the read was planned; the read begins behind"
-                    " them",
-                    self.stream,
-                    at_head,
+                _report(
+                    f"stream {self.stream}: {at_head} at its head after the read was planned; the"
+                    " read begins behind them"
                 )
         else:
             elsewhere = at_head + elsewhere
@@ -123,7 +149,7 @@ class LossRule:
             if avoidance:
                 advice = f"{', '.join(avoidance)}, or {advice}"
             raise DataLossError(f"{what}; {advice}")
-        logger.warning("%s", what)
+        _report(what)
 
     def check_begin(self, after_seq: int, first_seq: int) -> bool:
         """Whether a stream still begins where a query that has read up to `after_seq` goes on.

@@ -47,6 +47,8 @@ cdef class LimitReplay:
     cdef SubjectQueue* queues               # owned; by subject id
     cdef uint32_t queue_capacity
     cdef uint32_t oldest                    # index of the first one that may be live
+    cdef uint64_t last_seq                  # of all records fed
+    cdef readonly bint has_gaps             # something else than the limits has removed messages
     cdef readonly uint64_t live
     cdef readonly uint64_t live_bytes
 

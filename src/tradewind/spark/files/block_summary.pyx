@@ -183,10 +183,15 @@ cdef class LimitReplay:
                 return
             position += record.size
             if record.tombstone:
+                self.has_gaps = self.has_gaps or record.seq > 0
                 if self.follows_tombstones and record.seq \
                         and record_is_intact(&key.state, &record):
                     self._remove_seq(record.seq)
-            elif record.seq > last and (not record.erased or self._counted(&record)):
+                continue
+            if record.erased or (self.last_seq and record.seq > self.last_seq + 1):
+                self.has_gaps = True
+            self.last_seq = max(self.last_seq, record.seq)
+            if record.seq > last and (not record.erased or self._counted(&record)):
                 last = record.seq
                 if record.seq >= self.floor and record.seq >= first_seq \
                         and not sequences_contains(&self.removed.tree, record.seq):

@@ -37,7 +37,7 @@ from tradewind.store.format.layout import block_key_text
 from tradewind.store.format.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 ATTEMPTS_MAX: Final = 20
 # This many blocks at the end of a stream may hold what its server has not synced yet.
@@ -81,11 +81,27 @@ class StreamContents:
     identities: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-class StreamContentsReader:
-    """Makes views of one stream, and remembers what was read of blocks that have not changed."""
+@dataclass(frozen=True, slots=True)
+class LiveRemovals:
+    """The removals of a stream by its server: all below `floor`, and `deleted` (None: too many)."""
 
-    def __init__(self, files: StreamFiles) -> None:
+    floor: int
+    deleted: SequenceSet | None
+
+
+class StreamContentsReader:
+    """Makes views of one stream, and remembers what was read of blocks that have not changed.
+
+    `ask_server` is called where the files alone do not say which messages are left.
+    """
+
+    def __init__(
+        self,
+        files: StreamFiles,
+        ask_server: Callable[[StreamFiles], LiveRemovals | None] | None = None,
+    ) -> None:
         self.files = files
+        self._ask_server = ask_server
         self._summaries: dict[int, tuple[tuple[int, int], int, BlockSummary]] = {}
         self._heads: dict[int, tuple[int, tuple[int, int]]] = {}
         self._synced: dict[int, tuple[int, int]] = {}
@@ -190,14 +206,12 @@ class StreamContentsReader:
         if not follows:
             for summary in summaries:
                 add_members(view.removed, summary.tombstones)
+        before = SequenceSet()
+        add_members(before, view.removed)
         limits = limits_of(self.files.config)
+        counts = (0, 0) if limits.discard_new else (limits.msgs_max, limits.bytes_max)
         replay = LimitReplay(
-            0 if limits.discard_new else limits.msgs_max,
-            0 if limits.discard_new else limits.bytes_max,
-            limits.subject_msgs_max,
-            view.removed,
-            view.floor,
-            follows_tombstones=follows,
+            *counts, limits.subject_msgs_max, view.removed, view.floor, follows_tombstones=follows
         )
         for block, summary in zip(blocks, summaries, strict=True):
             data = self.files.read_block(block.number)
@@ -205,6 +219,15 @@ class StreamContentsReader:
             key = key_of(self.files.name, block.number)
             replay.feed(data[: summary.good_bytes], key, first_seq)
             _take(view, block, summary, first_seq)
+        has_gaps = replay.has_gaps or before.count > 0
+        if follows and any(counts) and has_gaps and self._ask_server is not None:
+            # A tombstone may be gone, or stand where its message had long made room for others.
+            said = self._ask_server(self.files)
+            if said is not None:
+                view.floor = max(view.floor, said.floor)
+                for summary in summaries if said.deleted is None else ():
+                    add_members(before, summary.tombstones)
+                view.removed = before if said.deleted is None else said.deleted
         self._forget_others(blocks)
         lowest = min((block.first_seq for block in view.blocks), default=view.last_seq + 1)
         view.first_seq = max(_first_left(lowest, view.last_seq, view.removed), view.floor, 1)

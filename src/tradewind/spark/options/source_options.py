@@ -41,7 +41,7 @@ PARTITIONS_MAX: Final = 100_000
 TIMEOUT_SECONDS: Final = 30
 TIMEOUT_SECONDS_MAX: Final = 3600
 # The programs that read: errors advise only what it offers, see `data_loss`.
-USERS: Final = ("spark", "pipeline", "sql", "job")
+USERS: Final = ("spark", "pipeline", "sql", "job", "frames")
 # How long a batch waits for its minimum of messages.
 TRIGGER_DELAY_NS: Final = 15 * MINUTE_NS
 _NAMES: Final = {

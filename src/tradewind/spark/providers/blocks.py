@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tradewind.spark.columnar.arrow import batches
@@ -25,6 +26,7 @@ from tradewind.spark.files.block_summary import members_between
 from tradewind.spark.files.store_files import StreamFiles, VanishedFileError, find_streams
 from tradewind.spark.files.stream_contents import TAIL, StreamContents, StreamContentsReader, key_of
 from tradewind.spark.providers.block_proof import BlockPlan, BlockProof
+from tradewind.spark.providers.live_removals import removals_on_server
 from tradewind.store.contract import limits_of
 from tradewind.store.format.sequence_set import SequenceSet
 
@@ -133,7 +135,9 @@ class BlocksProvider:
             viewer = kept.get(files.name)
             is_same = viewer is not None and viewer.files == files
             self._viewers[files.name] = (
-                viewer if viewer and is_same else StreamContentsReader(files)
+                viewer
+                if viewer and is_same
+                else StreamContentsReader(files, partial(removals_on_server, options))
             )
 
     def _viewer(self, name: str) -> StreamContentsReader:

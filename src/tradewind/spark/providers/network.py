@@ -160,6 +160,22 @@ class RangeTask:
             finally:
                 lent.run(_finish(chunks))
 
+    async def batches_on(
+        self, connection: Connection, columns: Sequence[str]
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The same over a connection that the caller's event loop has."""
+        decoder = self.rows.decoder()
+        chunks = self._direct(connection) if self.by_direct else self._ordered(connection, decoder)
+        try:
+            has_more = True
+            while has_more:
+                has_more = await self._collect(chunks, decoder)
+                for batch in batches(decoder, self.stream, columns):
+                    yield batch
+                decoder.clear()
+        finally:
+            await _finish(chunks)
+
     async def may_begin(self, connection: Connection) -> bool:
         """Whether rows can be given before the stream is known to be the planned one.
 

@@ -124,7 +124,8 @@ cdef class OutgoingRows:
             elif size == 5 and memcmp(text, b"PURGE", 5) == 0:
                 buffer_append(&self._block, PyBytes_AS_STRING(PURGE), PyBytes_GET_SIZE(PURGE))
             elif size != 3 or memcmp(text, b"PUT", 3) != 0:
-                raise RowError(f"operation {text[:size]!r}: PUT, DEL, PURGE or null")
+                raise RowError(
+                    f"row {self.row_count - 1}: operation {text[:size]!r}: PUT, DEL, PURGE or null")
         if self._has_headers:
             self._put_headers(row)
         if buffer_append(&self._block, b"\r\n", 2) != 0:
@@ -144,16 +145,19 @@ cdef class OutgoingRows:
         if buffer_reserve(&self._block, FIXED_BYTES) != 0:
             raise MemoryError
         if is_null(&self._subjects, row):
-            raise RowError("a row without a subject or key: it is null")
+            raise RowError(
+                f"row {self.row_count}: a row without a subject or key: it is null")
         parts[0].data = text_at(&self._subjects, row, &size)
         parts[0].size = size
         sizes[0] = size
         if self._has_ids:
             if is_null(&self._ids, row):
-                raise RowError("column id: a row has none, it is null")
+                raise RowError(f"row {self.row_count}, column id: a row has none, it is null")
             text = text_at(&self._ids, row, &size)
             if size == 0 or has_line_end(text, size):
-                raise RowError(f"column id: {text[:size]!r} is no message id: empty, or a newline")
+                raise RowError(
+                    f"row {self.row_count}, column id: {text[:size]!r} is no message id: empty, or"
+                    " a newline")
             # It is the whole id: the scope applies only to ids generated here.
             self._block.end = PyBytes_GET_SIZE(VERSION)
             if buffer_append(&self._block, text, size) != 0:
@@ -227,11 +231,14 @@ cdef class OutgoingRows:
         cdef Py_ssize_t index
         for index in range(name_size):
             if name[index] in (COLON, CARRIAGE_RETURN, NEWLINE, BLANK, TAB):
-                raise RowError(f"header name {name[:name_size]!r}: no colon, blank or newline")
+                raise RowError(
+                    f"row {self.row_count - 1}: header name {name[:name_size]!r}: no colon, blank"
+                    " or newline")
         if name_size == 0:
-            raise RowError("a header without a name")
+            raise RowError(f"row {self.row_count - 1}: a header without a name")
         if has_line_end(value, value_size):
-            raise RowError(f"header {name[:name_size]!r}: a value has no newline")
+            raise RowError(
+                f"row {self.row_count - 1}: header {name[:name_size]!r}: a value has no newline")
         if (buffer_append(&self._block, name, name_size) != 0
                 or buffer_append(&self._block, b": ", 2) != 0
                 or buffer_append(&self._block, value, value_size) != 0

@@ -107,6 +107,11 @@ def _as_text(column: str, values: pa.Array) -> pa.Array:
 def plan_columns(schema: StructType, options: SinkOptions) -> ColumnPlan:
     """The use of the columns of a frame; OptionError if one is missing or too many."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    return plan_kinds(kinds, options)
+
+
+def plan_kinds(kinds: dict[str, str], options: SinkOptions) -> ColumnPlan:
+    """The same for columns whose types are given as Spark writes them."""
     place, content = ("key", "value") if options.bucket else ("subject", "data")
     template = options.template
     if not template:

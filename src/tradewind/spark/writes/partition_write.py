@@ -122,7 +122,7 @@ class PartitionWrite:
         """Write all rows; how many there were."""
         options = self._options
         seconds = options.timeout_seconds
-        self._js = connection.jetstream(publish_window=WINDOW_MESSAGES)
+        self._js = self._opened(connection)
         await self._look()
         self._window_ns = self._info.config.duplicate_window
         # A message that is sent again after a reconnect must arrive while its id is remembered.
@@ -133,6 +133,9 @@ class PartitionWrite:
             return await self._write(_arriving(batches))
         runs = KeptMark(bucket, run_key(self._epoch.token), WriteRun, seconds)
         return await self._write_named(_arriving(batches), runs)
+
+    def _opened(self, connection: Connection) -> JetStream:
+        return connection.jetstream(publish_window=WINDOW_MESSAGES)
 
     async def _look(self) -> None:
         """The target as it is now."""

@@ -7,7 +7,7 @@ repeated: then all rows must be known before the first one is sent.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -42,10 +42,14 @@ class Spool:
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """All of them, from the first one on."""
+        for batch in self.stored():
+            yield batch
+
+    def stored(self) -> Iterator[pa.RecordBatch]:
+        """The same, for programs without an event loop."""
         if self._writer is None:
             return
         self._writer.close()
         self._file.seek(0)
         with pa.ipc.open_stream(self._file) as reader:
-            for batch in reader:
-                yield batch
+            yield from reader

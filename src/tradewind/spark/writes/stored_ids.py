@@ -17,12 +17,15 @@ from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.spark.contract.filters import RowFilter
 from tradewind.spark.contract.planning import messages_ahead
+from tradewind.spark.options.source_options import SourceOptions
 from tradewind.spark.providers.network import RangeTask, ReadAddress
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.connection import Connection
     from tradewind.client.streams.manager import Streams
-    from tradewind.spark.options.source_options import SourceOptions
 
 ID_HEADER: Final = "Nats-Msg-Id"
 READABLE_SECONDS: Final = 10.0
@@ -63,24 +66,53 @@ def find_stored(
     address: SourceOptions, info: StreamInfo, after_seq: int, last_seq: int, prefix: str
 ) -> StoredRow:
     """All ids with a prefix of messages after `after_seq`, up to `last_seq`."""
-    if after_seq >= last_seq:
-        return StoredRow(set(), 0)
+    task = _search_task(address, info, after_seq, last_seq)
+    found = _FoundIds(prefix)
+    for batch in task.batches(("headers",)) if task is not None else ():
+        found.take(batch)
+    return StoredRow(found.ids, max(last_seq - after_seq, 0) - found.count)
+
+
+async def find_stored_on(
+    connection: Connection, info: StreamInfo, after_seq: int, last_seq: int, prefix: str
+) -> StoredRow:
+    """The same over a connection that there is already."""
+    task = _search_task(SourceOptions(), info, after_seq, last_seq)
+    found = _FoundIds(prefix)
+    if task is not None:
+        async for batch in task.batches_on(connection, ("headers",)):
+            found.take(batch)
+    return StoredRow(found.ids, max(last_seq - after_seq, 0) - found.count)
+
+
+def _search_task(
+    address: SourceOptions, info: StreamInfo, after_seq: int, last_seq: int
+) -> RangeTask | None:
+    """The read of these messages; None if there are none, or if they cannot be looked at."""
     by_direct = info.config.retention != "limits"
-    if by_direct and not info.config.allow_direct:
+    if after_seq >= last_seq or (by_direct and not info.config.allow_direct):
         # To look would take messages away from those who are to get them.
-        return StoredRow(set(), last_seq - after_seq)
+        return None
     rows = RowFilter().between(after_seq + 1, last_seq)
     ahead = messages_ahead(info.state.bytes, info.state.messages)
-    task = RangeTask(ReadAddress(address), info.config.name, rows, by_direct, ahead)
-    ids: set[bytes] = set()
-    count = 0
-    for batch in task.batches(("headers",)):
-        count += batch.num_rows
+    return RangeTask(ReadAddress(address), info.config.name, rows, by_direct, ahead)
+
+
+class _FoundIds:
+    """The ids with a prefix among messages, whose number is counted."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.ids: set[bytes] = set()
+        self.count = 0
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Look at the headers of some messages."""
+        self.count += batch.num_rows
         headers = batch.column(0)
         values = pc.list_element(headers.items.filter(pc.equal(headers.keys, ID_HEADER)), 0)
-        chosen = values.filter(pc.starts_with(values, prefix))
-        ids.update(value.encode() for value in chosen.to_pylist())
-    return StoredRow(ids, last_seq - after_seq - count)
+        chosen = values.filter(pc.starts_with(values, self._prefix))
+        self.ids.update(value.encode() for value in chosen.to_pylist())
 
 
 def all_ordinals(ids: set[bytes]) -> set[bytes]:
