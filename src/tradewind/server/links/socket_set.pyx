@@ -246,7 +246,10 @@ cdef class SocketTransport:
             except Exception as error:
                 self._fail(error, "a protocol failed with its input")
         if ready & (WRITABLE | BROKEN) and self._wanted & WRITABLE:
-            self._write_more()
+            try:
+                self._write_more()
+            except OSError as error:    # the end of its output could not be sent
+                self._lose(error)
         return 0
 
     cdef int _read(self) except -1:
