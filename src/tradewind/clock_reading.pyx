@@ -1,10 +1,11 @@
 """Reading a clock from compiled code, which does so several times in every turn.
 
-Owns no time: callers have a `Clock`, or one of its functions. Those of the machine's own clock are
-not called: reading it here needs no Python call and no Python number.
+Owns no time: callers pass a function of a `Clock`. The machine's own clock is read without a Python
+call and without a Python number.
 """
 
 from libc.stdint cimport int64_t
+from tradewind.seconds cimport SECOND_NS
 
 from tradewind.clock import SystemClock
 
@@ -24,7 +25,7 @@ cdef object monotonic_ns = SystemClock.monotonic_ns
 cdef inline int64_t now_ns(clockid_t clock) noexcept nogil:
     cdef timespec now
     clock_gettime(clock, &now)
-    return now.tv_sec * 1_000_000_000 + now.tv_nsec
+    return now.tv_sec * SECOND_NS + now.tv_nsec
 
 
 cdef int64_t reading(clock) except? -1:

@@ -1,4 +1,4 @@
-"""State of the sockets of accepted connections; the code and the explanation are in socket_set.pyx."""
+"""State of the sockets of connections; the code and the explanation are in socket_set.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.router cimport Router
@@ -62,6 +62,7 @@ cdef class SocketTransport:
     cdef int _end_input(self) except -1
     cdef int _write_more(self) except -1
     cdef ssize_t _send(self, const char* data, size_t size) except -2
+    cdef list _send_pieces(self, list pieces)
     cdef int _watch(self) except -1
     cdef int _lose(self, error) except -1
     cdef int _pause_writing(self) except -1

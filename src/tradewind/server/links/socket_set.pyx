@@ -20,10 +20,11 @@ then. Therefore each report names the generation of its transport as well.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, ENOBUFS, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
 from tradewind.broker.session cimport Session
 from tradewind.clock_reading cimport reading
 from tradewind.containers.buffer cimport (
-    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
+    buffer_append, buffer_free, buffer_init, buffer_size)
 from tradewind.server.links.link_core cimport PlainLink
 from tradewind.server.links.turn_loop cimport TurnLoop
 from tradewind.system_calls cimport (
@@ -40,6 +41,15 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT
     ssize_t send(int descriptor, const void* data, size_t size, int flags)
     ssize_t recv(int descriptor, void* data, size_t size, int flags)
+    ssize_t sendmsg(int descriptor, const msghdr* message, int flags)
+    struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
 
 cdef enum:
     # Sockets are served for at most this long before the loop does something else.
@@ -47,8 +57,10 @@ cdef enum:
     # The time is read after this many sockets, and after each that has sent much.
     LOOK_EVERY = 16
     MUCH_BYTES = 16384
-    # The limits of a transport that has not been told any, as in asyncio.
+    # The default limit above which a protocol is paused, as in asyncio.
     HIGH_BYTES = 65536
+    # More pieces than this are written one after the other.
+    PIECES_MAX = 32
 
 
 cdef class SocketSet:
@@ -234,7 +246,10 @@ cdef class SocketTransport:
             except Exception as error:
                 self._fail(error, "a protocol failed with its input")
         if ready & (WRITABLE | BROKEN) and self._wanted & WRITABLE:
-            self._write_more()
+            try:
+                self._write_more()
+            except OSError as error:    # the end of its output could not be sent
+                self._lose(error)
         return 0
 
     cdef int _read(self) except -1:
@@ -409,9 +424,42 @@ cdef class SocketTransport:
         self._pause_writing()
 
     def writelines(self, pieces not None):
-        """Send all pieces at once."""
-        pieces = list(pieces)
-        self.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        """Send the pieces with one call, without joining them."""
+        cdef list rest = list(pieces)
+        if 1 < len(rest) <= PIECES_MAX and not buffer_size(&self._backlog) \
+                and not self._is_lost and not self._ends_output:
+            rest = self._send_pieces(rest)
+        for piece in rest:
+            self.write(piece)
+
+    cdef list _send_pieces(self, list pieces):
+        """The part of the pieces that the socket has not accepted."""
+        cdef iovec[PIECES_MAX] parts
+        cdef Py_buffer[PIECES_MAX] views
+        cdef msghdr message
+        cdef ssize_t sent
+        cdef int count = 0
+        cdef int index
+        memset(&message, 0, sizeof(message))
+        message.msg_iov = parts
+        try:
+            for piece in pieces:
+                PyObject_GetBuffer(piece, &views[count], PyBUF_SIMPLE)
+                parts[count].iov_base = views[count].buf
+                parts[count].iov_len = views[count].len
+                count += 1
+            message.msg_iovlen = count
+            sent = sendmsg(self._descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent < 0:    # `write` will meet the same error
+                sent = 0
+        finally:
+            for index in range(count):
+                PyBuffer_Release(&views[index])
+        for index in range(count):
+            if <size_t>sent < parts[index].iov_len:
+                return [memoryview(pieces[index]).cast("B")[sent:], *pieces[index + 1:]]
+            sent -= parts[index].iov_len
+        return []
 
     def write_eof(self):
         """End the output after everything that was written."""
