@@ -7,8 +7,7 @@ through `recover.open_store`, consumer states are written through `consumer_stat
 - A stream exists as soon as its meta.sum does; everything before that is durable by then. A folder
   without one is an interrupted creation, if it holds no data. If it holds data, a file has been
   lost, and the folder is never touched.
-- Deleting renames the folder to ".<STREAM>" first. Such a folder, and nothing else, is removed at
-  the next start; nats-server does the same.
+- Deleting renames the folder to ".<STREAM>" first; a start of either server removes it.
 - A folder that cannot be understood is listed with the reason and left unchanged.
 """
 
