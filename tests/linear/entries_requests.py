@@ -11,7 +11,6 @@ from entries_wire import JSON_ATOMS, JSON_FRAMES
 from entry_points import EntryPoint, Frame, register, text_reader
 
 from tradewind.api.chain_rules import chain_rule_of
-from tradewind.api.commit_types import decode_commit
 from tradewind.api.consumer_rules import check_consumer_config
 from tradewind.api.dead_letter_rules import STREAM_KEY, SUBJECT_KEY, dead_letters_of
 from tradewind.api.errors import ApiError
@@ -32,6 +31,7 @@ from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import TemplatePutRequest, checked_template
 from tradewind.api.times import parse_time
+from tradewind.api.transaction_types import decode_transaction
 from tradewind.api.versioning import is_level_known
 from tradewind.consumer.other_acks import nak_delay_ns
 from tradewind.durations import parse_duration_ns
@@ -168,9 +168,9 @@ for kind in (StreamPurgeRequest, MsgGetRequest):
 register(
     EntryPoint(
         "transaction",
-        ("api.commit_types",),
+        ("api.transaction_types",),
         PAYLOAD_BYTES,
-        decode_commit,
+        decode_transaction,
         JSON_ATOMS,
         (b'{"publishes":[{"subject":"a"}]}',),
         (*JSON_FRAMES, (b'{"publishes":[{"subject":"', b'"}]}')),

@@ -48,7 +48,7 @@ OWN_STATE = {
     "cluster/cluster_plan.py": "the ports were taken in this function",
     "dashboard/data/series.py": "a series is filled by the code that made it",
     "dashboard/look/elements.py": "an element is made by our own pages",
-    "jetstream/transactions/commit_planning.py": "sequences were given out in the same step",
+    "jetstream/transactions/transaction_planning.py": "sequences were given out in the same step",
     "jetstream/transactions/given_up_letters.py": "the key was looked up before",
     "pipelines/sql/desk.py": "the thread has said that it is done",
     "server/tls/tls.py": "only listeners use this context",

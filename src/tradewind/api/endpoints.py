@@ -29,7 +29,6 @@ from tradewind.api.chain import (
     ChainProof,
     ChainProofRequest,
 )
-from tradewind.api.commit_types import CommitRequest, CommitResponse
 from tradewind.api.endpoint_row import (
     OWN_PREFIX,
     PREFIX,
@@ -48,6 +47,7 @@ from tradewind.api.template_types import (
     TemplateTryRequest,
     TemplateTryResponse,
 )
+from tradewind.api.transaction_types import TransactionRequest, TransactionResponse
 from tradewind.api.truncation_types import (
     StreamTruncateRequest,
     StreamTruncateResponse,
@@ -444,9 +444,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "COMMIT",
         "Publish, acknowledge and delete messages together, or not at all.",
         Body.OWN,
-        CommitRequest,
-        CommitResponse,
-        handler="tradewind.jetstream.transactions.commit_requests:serve_commit",
+        TransactionRequest,
+        TransactionResponse,
+        handler="tradewind.jetstream.transactions.transaction_requests:serve_transaction",
         audit=Audit.NEVER,
         beside=Beside.ALL,
         prefix=OWN_PREFIX,

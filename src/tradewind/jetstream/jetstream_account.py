@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.companions import StreamFollower
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Lane
-    from tradewind.jetstream.transactions.rounds import Transactions
+    from tradewind.jetstream.transactions.account_transactions import Transactions
 
 UNLIMITED: Final = -1
 # The tier of every stream: there is one replica of each.

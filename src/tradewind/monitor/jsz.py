@@ -365,14 +365,14 @@ class JetStreamMonitor:
     def _own_counters(self) -> list[tuple[str, str, float]]:
         """Counters of features that only this server has."""
         engine = self._engine
-        rounds = [one.transactions for one in engine.accounts.values() if one.transactions]
+        used = [one.transactions for one in engine.accounts.values() if one.transactions]
         letters = engine.dead_letters
         return [
-            ("transactions", "Transactions.", sum(one.committed_count for one in rounds)),
+            ("transactions", "Transactions.", sum(one.committed_count for one in used)),
             (
                 "transactions_refused",
                 "Transactions that were refused.",
-                sum(one.refused_count for one in rounds),
+                sum(one.refused_count for one in used),
             ),
             (
                 "dead_letters",

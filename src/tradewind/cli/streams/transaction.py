@@ -8,8 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tradewind.api.commit_types import CommitDelete, CommitPublish, CommitRequest, decode_commit
 from tradewind.api.errors import ApiError
+from tradewind.api.transaction_types import (
+    TransactionDelete,
+    TransactionPublish,
+    TransactionRequest,
+    decode_transaction,
+)
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.message_text import INPUT_BYTES_MAX, read_input
@@ -42,7 +47,7 @@ def transaction(
     json: JsonFlag = False,
 ) -> None:
     """Publish, acknowledge and delete messages together: all of it, or nothing."""
-    request = _read(file) if file else CommitRequest()
+    request = _read(file) if file else TransactionRequest()
     publishes = [*request.publishes, *map(_publish, publish or ())]
     acks = [*request.acks, *(ack or ())]
     deletes = [*request.deletes, *map(_delete, delete or ())]
@@ -80,7 +85,7 @@ def transaction(
         line(f"Delivered again: {result.revivals}")
 
 
-def _headers(message: CommitPublish) -> Headers | None:
+def _headers(message: TransactionPublish) -> Headers | None:
     made = Headers()
     for name, values in message.headers.items():
         for value in [values] if isinstance(values, str) else values:
@@ -88,13 +93,13 @@ def _headers(message: CommitPublish) -> Headers | None:
     return made or None
 
 
-def _read(file: str) -> CommitRequest:
+def _read(file: str) -> TransactionRequest:
     try:
         data = read_input() if file == STDIN else _content(Path(file))
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from None
     try:
-        return decode_commit(data)
+        return decode_transaction(data)
     except ApiError as error:
         raise CommandError(
             f"{'the input' if file == STDIN else file}: {error.description}", exit_code=EXIT_USAGE
@@ -109,16 +114,16 @@ def _content(path: Path) -> bytes:
     return data
 
 
-def _publish(text: str) -> CommitPublish:
+def _publish(text: str) -> TransactionPublish:
     subject, equals, data = text.partition("=")
     if not equals or not subject:
         raise CommandError(f"--publish {text!r}: write SUBJECT=DATA", exit_code=EXIT_USAGE)
-    return CommitPublish(subject=subject, payload=data.encode("utf-8", "surrogateescape"))
+    return TransactionPublish(subject=subject, payload=data.encode("utf-8", "surrogateescape"))
 
 
-def _delete(text: str) -> CommitDelete:
+def _delete(text: str) -> TransactionDelete:
     stream, _, sequence = text.rpartition(":")
     is_number = sequence.isascii() and sequence.isdigit() and len(sequence) <= 20
     if not stream or not is_number or not int(sequence):
         raise CommandError(f"--delete {text!r}: write STREAM:SEQUENCE", exit_code=EXIT_USAGE)
-    return CommitDelete(stream=stream, seq=int(sequence))
+    return TransactionDelete(stream=stream, seq=int(sequence))

@@ -12,15 +12,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from tradewind.api.base import encode
-from tradewind.api.commit_types import (
+from tradewind.api.endpoint_row import PREFIX
+from tradewind.api.endpoints import ENDPOINT_BY_NAME
+from tradewind.api.transaction_types import (
     ACKS_MAX,
     DELETES_MAX,
     PUBLISHES_MAX,
     REVIVALS_MAX,
-    CommitResponse,
+    TransactionResponse,
 )
-from tradewind.api.endpoint_row import PREFIX
-from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.client.core.headers import Headers
 from tradewind.client.core.payloads import payload_bytes
 from tradewind.client.errors import (
@@ -43,7 +43,7 @@ _SUBJECT = ENDPOINT_BY_NAME["commit"].subject_for()
 class Transaction:
     """Operations that happen together. Made by `js.transaction`; `result` is set by the commit."""
 
-    result: CommitResponse | None
+    result: TransactionResponse | None
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Transaction:
             raise OptionsError(f"transaction: at most {REVIVALS_MAX} revivals")
         self._revivals.append({"stream": stream, "consumer": consumer, "seq": seq})
 
-    async def commit(self) -> CommitResponse:
+    async def commit(self) -> TransactionResponse:
         """Commit all operations or none; JetStreamApiError names the operation that was refused.
 
         Without an answer the outcome is unknown. If a message of `ack` is delivered again, nothing
@@ -133,7 +133,7 @@ class Transaction:
         self._check_open()
         self._is_closed = True
         if not self.count:
-            self.result = CommitResponse()
+            self.result = TransactionResponse()
             return self.result
         connection = self._api.connection
         body = {"publishes": self._publishes, "acks": self._acks, "deletes": self._deletes}
@@ -149,7 +149,7 @@ class Transaction:
             raise OperationTimeoutError(
                 f"{error}; it is unknown whether the transaction was committed"
             ) from None
-        self.result = decode_answer(reply.data, CommitResponse)
+        self.result = decode_answer(reply.data, TransactionResponse)
         return self.result
 
     def cancel(self) -> None:

@@ -31,7 +31,7 @@ from tradewind.store.contract import NotFoundError
 if TYPE_CHECKING:
     from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.hosted import HostedStream
-    from tradewind.jetstream.transactions.commit_planning import TransactionPlan
+    from tradewind.jetstream.transactions.transaction_planning import TransactionPlan
     from tradewind.store.contract import MessageCopy
 
 # While a stream retains this many expired messages, no other of its messages expires.

@@ -37,8 +37,8 @@ from tradewind.api.dead_letter_rules import (
 from tradewind.api.errors import ApiError
 from tradewind.api.times import format_time
 from tradewind.errors import StoreError
-from tradewind.jetstream.transactions.commit_planning import AckPart, TransactionPlan
-from tradewind.jetstream.transactions.rounds import transactions_of
+from tradewind.jetstream.transactions.account_transactions import transactions_of
+from tradewind.jetstream.transactions.transaction_planning import AckPart, TransactionPlan
 from tradewind.store.contract import NotFoundError
 from tradewind.stream import header_fields
 from tradewind.stream.stream_queries import to_text

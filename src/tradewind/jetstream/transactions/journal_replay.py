@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tradewind.jetstream.transactions.commit_planning import remove
-from tradewind.jetstream.transactions.rounds import NeededCommit, transactions_of
-from tradewind.store.format.commit_log import JournaledCommit, JournaledVoid
+from tradewind.jetstream.transactions.account_transactions import NeededTransaction, transactions_of
+from tradewind.jetstream.transactions.transaction_planning import remove
+from tradewind.store.format.transaction_log import JournaledTransaction, JournaledVoid
 from tradewind.stream import header_fields
 from tradewind.stream.publish_checks import Accept, Publish
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.jetstream_account import JetStreamAccount
-    from tradewind.store.folder.commit_journal import Segment
-    from tradewind.store.format.commit_log import JournaledAck, JournaledPart, JournalEntry
+    from tradewind.store.folder.transaction_journal import Segment
+    from tradewind.store.format.transaction_log import JournaledAck, JournaledPart, JournalEntry
 
 
 def replay(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
@@ -37,9 +37,9 @@ def replay(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
     assert transactions.journal is not None
     entries = transactions.journal.read()
     replayer = _Replayer(engine, tenant, entries)
-    found: list[NeededCommit] = []
+    found: list[NeededTransaction] = []
     for index, (segment, entry) in enumerate(entries):
-        if isinstance(entry, JournaledCommit):
+        if isinstance(entry, JournaledTransaction):
             segment.needed += 1
             found.append(replayer.repeat(index, segment, entry))
     transactions.adopt(found)
@@ -68,23 +68,25 @@ class _Replayer:
         self.messages = 0
         self.acks = 0
 
-    def repeat(self, index: int, segment: Segment, commit: JournaledCommit) -> NeededCommit:
-        """Make all changes of a commit in memory; returns what must be on disk before the journal
-        can drop it.
+    def repeat(
+        self, index: int, segment: Segment, transaction: JournaledTransaction
+    ) -> NeededTransaction:
+        """Make all changes of a transaction in memory; returns what must be on disk before the
+        journal can drop it.
         """
-        needed = NeededCommit(segment, [], [])
-        for part in commit.parts:
+        needed = NeededTransaction(segment, [], [])
+        for part in transaction.parts:
             hosted = self._hosted(index, part.stream, part.created_ns)
             if hosted is not None and part.messages:
                 self._store(hosted, part)
                 needed.parts.append((hosted, part.messages[-1].seq))
-        for ack in (*commit.acks, *commit.revivals):
+        for ack in (*transaction.acks, *transaction.revivals):
             hosted = self._hosted(index, ack.stream, ack.created_ns)
             consumer = hosted.consumers.get(ack.consumer) if hosted is not None else None
             if hosted is None or consumer is None or self._is_void(index, ack):
                 continue
             if consumer.created_ns == ack.consumer_created_ns:
-                if ack in commit.revivals:
+                if ack in transaction.revivals:
                     consumer.revive(ack.seq)
                 else:
                     self._acknowledge(consumer, ack.seq)
@@ -94,7 +96,7 @@ class _Replayer:
                     )
                     self._engine.syncer.mark_dirty(hosted.files, self._engine.turn.monotonic_ns)
                     needed.states.append((hosted, consumer.name, ticket))
-        for delete in commit.deletes:
+        for delete in transaction.deletes:
             hosted = self._hosted(index, delete.stream, delete.created_ns)
             if hosted is not None:
                 needed.add_removal(hosted, is_removed=remove(hosted, delete.seq))

@@ -52,7 +52,7 @@ from tradewind.errors import StoreError
 from tradewind.subjects import is_literal
 
 JETSTREAM_FOLDER: Final = "jetstream"
-# Tradewind's files beside the streams of an account, see `commit_log`.
+# Tradewind's files beside the streams of an account, see `transaction_log`.
 JOURNAL_PREFIX: Final = "tradewind.commits."
 JOURNAL_KEY_FILE: Final = f"{JOURNAL_PREFIX}key"
 STREAMS_FOLDER: Final = "streams"

@@ -17,12 +17,12 @@ from tradewind.api.consumer_types import AckPolicy
 from tradewind.durations import later
 from tradewind.errors import StoreError
 from tradewind.store.contract import NotFoundError
-from tradewind.store.format.commit_log import (
+from tradewind.store.format.transaction_log import (
     JournaledAck,
-    JournaledCommit,
     JournaledDelete,
     JournaledMessage,
     JournaledPart,
+    JournaledTransaction,
 )
 from tradewind.stream import header_fields
 from tradewind.stream.batch_checks import BatchCheck
@@ -226,9 +226,9 @@ class TransactionPlan:
             raise own_errors.TRANSACTION_INVALID(err=f"message {seq} is deleted twice")
         self.deletes[hosted, seq] = False
 
-    def journaled(self) -> JournaledCommit:
+    def journaled(self) -> JournaledTransaction:
         """The transaction as the journal records it; streams in memory have nothing to repeat."""
-        return JournaledCommit(
+        return JournaledTransaction(
             [
                 part.journaled()
                 for part in self.parts.values()

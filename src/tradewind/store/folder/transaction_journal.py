@@ -2,11 +2,11 @@
 
 Owns the files `tradewind.commits.<N>` beside the streams of one account, which of them are still
 needed, and what is in them after a crash. The meaning of a record is defined by its writer
-(`tradewind.jetstream.transactions`); the format is that of `commit_log`.
+(`tradewind.jetstream.transactions`); the format is that of `transaction_log`.
 
 A record that was appended is with the operating system; it is on disk when a `JournalSync` has run,
 in any thread. A file is removed when nothing in it is needed any more and no record is appended to
-it: `release` says so, commit by commit. Removing it late does no harm, since a commit whose changes
+it: `release` says so, one by one. Removing it late does no harm, since a transaction whose changes
 are there is recognised.
 """
 
@@ -21,7 +21,8 @@ import msgspec
 from tradewind.errors import StoreError
 from tradewind.store.commits.commit import Commit, SyncTarget
 from tradewind.store.files.disk import MissingFile
-from tradewind.store.format.commit_log import (
+from tradewind.store.format.layout import JOURNAL_KEY_FILE
+from tradewind.store.format.transaction_log import (
     HEADER_BYTES,
     JournalEntry,
     decode_entry,
@@ -32,7 +33,6 @@ from tradewind.store.format.commit_log import (
     journal_record,
     read_bodies,
 )
-from tradewind.store.format.layout import JOURNAL_KEY_FILE
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
@@ -47,7 +47,7 @@ _KEY_CONTEXT: Final = "commits"
 
 
 class Segment(msgspec.Struct, eq=False):
-    """A file of the journal. `needed` counts the commits in it that may have to be repeated."""
+    """A file of the journal. `needed` counts its transactions that may have to be repeated."""
 
     number: int
     path: str
@@ -97,7 +97,7 @@ class JournalSync:
                 segment.is_bad = True
 
 
-class CommitJournal:
+class TransactionJournal:
     """The journal of one account; `folder` is that of the account."""
 
     def __init__(
@@ -283,7 +283,7 @@ class CommitJournal:
 class JournalFiles(SyncTarget):
     """The journal as a target of the syncer. After a failure it continues with another file."""
 
-    def __init__(self, journal: CommitJournal) -> None:
+    def __init__(self, journal: TransactionJournal) -> None:
         self._journal = journal
         self._syncing: JournalSync | None = None
 

@@ -19,7 +19,7 @@ DELETES_MAX: Final = 1000
 REVIVALS_MAX: Final = 1000
 
 
-class CommitPublish(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransactionPublish(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message; `payload` is base64 in JSON. Expectations are in its headers."""
 
     subject: str
@@ -27,14 +27,14 @@ class CommitPublish(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=
     headers: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
 
 
-class CommitDelete(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransactionDelete(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message to be removed."""
 
     stream: str
     seq: int
 
 
-class CommitRevival(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransactionRevival(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An acknowledged message that a consumer is to deliver again."""
 
     stream: str
@@ -42,23 +42,23 @@ class CommitRevival(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=
     seq: int
 
 
-class CommitRequest(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransactionRequest(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A transaction; `acks` are the reply subjects of delivered messages."""
 
-    publishes: list[CommitPublish] = msgspec.field(default_factory=list)
+    publishes: list[TransactionPublish] = msgspec.field(default_factory=list)
     acks: list[str] = msgspec.field(default_factory=list)
-    deletes: list[CommitDelete] = msgspec.field(default_factory=list)
-    revivals: list[CommitRevival] = msgspec.field(default_factory=list)
+    deletes: list[TransactionDelete] = msgspec.field(default_factory=list)
+    revivals: list[TransactionRevival] = msgspec.field(default_factory=list)
 
 
-class CommittedPublish(ApiStruct, frozen=True, kw_only=True):
+class TransactionPlace(ApiStruct, frozen=True, kw_only=True):
     """The place of a stored message."""
 
     stream: str = always("")
     seq: int = always(0)
 
 
-class CommitResponse(
+class TransactionResponse(
     ApiStruct,
     frozen=True,
     kw_only=True,
@@ -67,16 +67,16 @@ class CommitResponse(
 ):
     """The response to a transaction that has happened."""
 
-    publishes: list[CommittedPublish] = always_list()
+    publishes: list[TransactionPlace] = always_list()
     acks: int = always(0)
     deletes: int = always(0)
     revivals: int = 0
 
 
-_DECODER: Final = msgspec.json.Decoder(CommitRequest)
+_DECODER: Final = msgspec.json.Decoder(TransactionRequest)
 
 
-def decode_commit(body: bytes) -> CommitRequest:
+def decode_transaction(body: bytes) -> TransactionRequest:
     """Decode a request; ApiError 10025 describes the error and its place."""
     try:
         return _DECODER.decode(body)

@@ -1,6 +1,6 @@
 """Transactions of an account: written to the journal first, then to everything that they change.
 
-Owns their order and their way to the disk, and so the promise "all of it or nothing". A round:
+Owns their order and their way to the disk, and so the promise "all of it or nothing". A bundle:
 
 1. Each transaction that waits is checked, appended to the journal with the exact sequences of its
    messages, and carried out in memory, all in one go. A refusal changes nothing.
@@ -17,14 +17,14 @@ record is. So after a crash, either there is neither a record nor any change, or
 and the next start repeats what is missing (`replay`): of a stream, what is above its last sequence,
 under the same sequences; of a consumer, what it still awaits. Neither can happen twice.
 
-The next round begins when the streams of the last one have been handed to the system, and the
+The next bundle begins when the streams of the last one have been handed to the system, and the
 states that could not be: so no stream stays behind a fence for longer than a sync takes. A stream
 that does not sync before it acknowledges (`sync_interval`, `persist_mode: async`) has no fence: a
 kill leaves all or nothing, a power failure may leave what these modes leave.
 
 A journal that refuses a record refuses its transaction. If it cannot be synced, the content of the
-disk is unknown: then the streams of the round take no changes until the next start, as if their own
-sync had failed, and nothing of the round is written.
+disk is unknown: then the streams of the bundle take no changes until the next start, as if their
+own sync had failed, and nothing of the bundle is written.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from tradewind.api import errors, own_errors
 from tradewind.api.errors import ApiError
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.transactions.commit_planning import TransactionPlan
-from tradewind.store.folder.commit_journal import CommitJournal, JournalFiles, Segment
-from tradewind.store.format.commit_log import JournaledVoid
+from tradewind.jetstream.transactions.transaction_planning import TransactionPlan
+from tradewind.store.folder.transaction_journal import JournalFiles, Segment, TransactionJournal
 from tradewind.store.format.layout import JETSTREAM_FOLDER
+from tradewind.store.format.transaction_log import JournaledVoid
 
 if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
@@ -52,20 +52,20 @@ if TYPE_CHECKING:
     from tradewind.store.commits.syncer import SyncEntry
     from tradewind.store.folder.stream_folder import StoreRoot
 
-# This much may wait while a round is on its way.
+# This much may wait while a bundle is on its way.
 WAITING_MAX: Final = 10_000
 WAITING_BYTES_MAX: Final = 67_108_864
-# A round takes no more than this, unless one transaction does.
-ROUND_NS_MAX: Final = 10_000_000
-ROUND_BYTES_MAX: Final = 16_777_216
+# A bundle takes no more than this, unless one transaction does.
+BUNDLE_NS_MAX: Final = 10_000_000
+BUNDLE_BYTES_MAX: Final = 16_777_216
 # How often it is looked whether a file of the journal can go.
 LOOK_NS: Final = 1_000_000_000
-# Commits that are checked each time, after one that is still needed.
+# Transactions that are checked each time, after one that is still needed.
 LOOKED_AT_MAX: Final = 1000
 
 
 class Proposal(Protocol):
-    """A transaction that waits for its round."""
+    """A transaction that waits for its bundle."""
 
     size: int
 
@@ -83,9 +83,9 @@ class Proposal(Protocol):
         """
 
 
-class NeededCommit(msgspec.Struct, eq=False):
-    """A commit that may have to be replayed until streams are stored up to a sequence, states up to
-    a ticket, and this many removals are durable.
+class NeededTransaction(msgspec.Struct, eq=False):
+    """A transaction to be replayed until streams are stored up to a sequence, states up to a
+    ticket, and this many removals are durable.
     """
 
     segment: Segment
@@ -127,7 +127,7 @@ def _is_closed(hosted: HostedStream) -> bool:
     return not hosted.is_attached and not (files is not None and files.is_fenced)
 
 
-class _Round:
+class _Bundle:
     """The transactions that are synced together. `fenced` are the streams that wait for it."""
 
     def __init__(self) -> None:
@@ -141,12 +141,12 @@ class Transactions:
     def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
         self._engine = engine
         self._tenant = tenant
-        self.journal: CommitJournal | None = None
+        self.journal: TransactionJournal | None = None
         if engine.root is not None:
             self.journal = account_journal(engine.root, tenant.name)
         self._files: JournalFiles | None = None
         self._entry: SyncEntry | None = None
-        self._round: _Round | None = None  # the one whose journal is being synced
+        self._bundle: _Bundle | None = None  # the one whose journal is being synced
         if self.journal is not None:
             self._files = JournalFiles(self.journal)
             self._entry = engine.syncer.attach(
@@ -155,13 +155,13 @@ class Transactions:
         self._waiting: deque[Proposal] = deque()
         self._waiting_bytes = 0
         self._is_busy = False
-        self._owing = 0  # states that have to be written before the next round
-        self._needed: deque[NeededCommit] = deque()
+        self._owing = 0  # states that have to be written before the next bundle
+        self._needed: deque[NeededTransaction] = deque()
         self._idle_looks = 0
         self.committed_count = 0
         self.refused_count = 0
 
-    # ---------------------------------------------------------------- rounds
+    # ---------------------------------------------------------------- bundles
 
     def submit(self, proposal: Proposal) -> None:
         """Carry out a transaction as soon as possible; its proposal is notified of the outcome."""
@@ -174,16 +174,16 @@ class Transactions:
             return
         self._waiting.append(proposal)
         self._waiting_bytes += proposal.size
-        self._begin_round()
+        self._begin_bundle()
 
-    def _begin_round(self) -> None:
+    def _begin_bundle(self) -> None:
         if self._is_busy or self._owing:
             return
         clock = self._engine.broker.monotonic_ns
-        until_ns = clock() + ROUND_NS_MAX
+        until_ns = clock() + BUNDLE_NS_MAX
         size = 0
-        begun = _Round()
-        while self._waiting and size < ROUND_BYTES_MAX and (not begun.plans or clock() < until_ns):
+        begun = _Bundle()
+        while self._waiting and size < BUNDLE_BYTES_MAX and (not begun.plans or clock() < until_ns):
             proposal = self._waiting.popleft()
             self._waiting_bytes -= proposal.size
             size += proposal.size
@@ -202,16 +202,16 @@ class Transactions:
             self._synced(begun, None)
             return
         assert self._entry is not None
-        self._round = begun
+        self._bundle = begun
         self._engine.syncer.changed(self._entry, self._engine.turn.monotonic_ns)
 
     def _journal_synced(self, _files: SyncTarget, _number: int) -> None:
-        begun, self._round = self._round, None
+        begun, self._bundle = self._bundle, None
         if begun is not None:
             self._synced(begun, None)
 
     def _journal_failed(self, _files: SyncTarget, error: StoreError) -> None:
-        begun, self._round = self._round, None
+        begun, self._bundle = self._bundle, None
         if begun is not None:
             self._synced(begun, error)
 
@@ -220,7 +220,7 @@ class Transactions:
         proposal.refused(error)
 
     def _carry_out(self, plan: TransactionPlan, fenced: dict[HostedStream, None]) -> Segment | None:
-        """Step 1 of a round, see the module; None if there is nothing to repeat after a crash."""
+        """Step 1 of a bundle, see the module; None if there is nothing to repeat after a crash."""
         segment, offset = None, 0
         try:
             if self.journal is not None and plan.outlives_server:
@@ -248,11 +248,11 @@ class Transactions:
             for hosted in hosts:
                 hosted.fail_fenced(error)
 
-    def _synced(self, begun: _Round, error: Exception | None) -> None:
+    def _synced(self, begun: _Bundle, error: Exception | None) -> None:
         """Step 3: called when the journal is on disk, or cannot be."""
         self._engine.set_time()
         if error is not None:
-            self._round_failed(begun, error)
+            self._bundle_failed(begun, error)
         else:
             # Before the fences are lifted: then commits begin, and are to have these states.
             needed = [
@@ -266,12 +266,12 @@ class Transactions:
             self._needed.extend(needed)
             for proposal, plan, _ in begun.plans:
                 self.committed_count += 1
-                _CommitAnswer(proposal, plan).wait()
+                _TransactionAnswer(proposal, plan).wait()
         self._engine.timers.set(self, self._engine.turn.monotonic_ns + LOOK_NS)
         self._is_busy = False
-        self._begin_round()
+        self._begin_bundle()
 
-    def _round_failed(self, begun: _Round, error: Exception) -> None:
+    def _bundle_failed(self, begun: _Bundle, error: Exception) -> None:
         self._engine.log.error(
             f"JetStream journal of account {self._tenant.name!r} cannot be synced: {error}"
         )
@@ -281,7 +281,7 @@ class Transactions:
         for proposal, _, _ in begun.plans:
             self._refuse(proposal, own_errors.TRANSACTION_FAILED(err=str(failure)))
 
-    def _note_needed(self, plan: TransactionPlan, segment: Segment) -> NeededCommit:
+    def _note_needed(self, plan: TransactionPlan, segment: Segment) -> NeededTransaction:
         """Note what must be on disk before the journal can drop a transaction."""
         states: dict[tuple[HostedStream, str], int] = {}
         for ack in (*plan.acks.values(), *plan.revivals.values()):
@@ -293,7 +293,7 @@ class Transactions:
                 states[key] = hosted.files.states.mark(
                     consumer.name, consumer.source, is_urgent=True
                 )
-        needed = NeededCommit(
+        needed = NeededTransaction(
             segment,
             [
                 (part.hosted, part.last_seq)
@@ -307,11 +307,11 @@ class Transactions:
                 needed.add_removal(hosted, is_removed=is_removed)
         return needed
 
-    def _write_states(self, commits: list[NeededCommit]) -> None:
-        """Write the states of a round, or have them in a commit, before the next round begins:
+    def _write_states(self, transactions: list[NeededTransaction]) -> None:
+        """Write the states of a bundle, or have them in a commit, before the next bundle begins:
         while fenced they could not be written.
         """
-        for hosted, name in {(host, name) for one in commits for host, name, _ in one.states}:
+        for hosted, name in {(host, name) for one in transactions for host, name, _ in one.states}:
             files = hosted.files
             assert files is not None
             self._engine.syncer.mark_dirty(files, self._engine.turn.monotonic_ns)
@@ -326,15 +326,15 @@ class Transactions:
         written.
         """
         self._owing -= 1
-        self._engine.turn.defer(self._continue_round, b"", b"", b"", b"")
+        self._engine.turn.defer(self._begin_next_bundle, b"", b"", b"", b"")
 
-    def _continue_round(self, *_message: bytes) -> None:
-        self._begin_round()
+    def _begin_next_bundle(self, *_message: bytes) -> None:
+        self._begin_bundle()
 
     # ---------------------------------------------------------------- what is needed
 
-    def adopt(self, entries: list[NeededCommit]) -> None:
-        """Take over the commits that `replay` has found in the journal and repeated in memory."""
+    def adopt(self, entries: list[NeededTransaction]) -> None:
+        """Take over what `replay` has found in the journal and repeated in memory."""
         self._needed.extend(entries)
         self._engine.timers.set(self, self._engine.turn.monotonic_ns + LOOK_NS)
 
@@ -420,7 +420,7 @@ class Transactions:
             self._engine.stream_closed(remove)
 
 
-class _CommitAnswer:
+class _TransactionAnswer:
     """The answer to a transaction, sent when all its streams show their messages."""
 
     def __init__(self, proposal: Proposal, plan: TransactionPlan) -> None:
@@ -445,10 +445,10 @@ class _CommitAnswer:
             self._proposal.committed(self._plan)
 
 
-def account_journal(root: StoreRoot, account: str) -> CommitJournal:
+def account_journal(root: StoreRoot, account: str) -> TransactionJournal:
     """The journal of an account, which may have no files yet."""
     folder = f"{root.root}/{JETSTREAM_FOLDER}/{account}"
-    return CommitJournal(root.disk, folder, account, root.ring)
+    return TransactionJournal(root.disk, folder, account, root.ring)
 
 
 def transactions_of(engine: JetStreamEngine, tenant: JetStreamAccount) -> Transactions:

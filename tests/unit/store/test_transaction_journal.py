@@ -9,14 +9,14 @@ import pytest
 from tradewind.errors import StoreError
 from tradewind.options import EncryptionOptions, Secret
 from tradewind.store.files.vault import MainKeyRing
-from tradewind.store.folder import commit_journal
-from tradewind.store.folder.commit_journal import CommitJournal
-from tradewind.store.format.commit_log import (
+from tradewind.store.folder import transaction_journal
+from tradewind.store.folder.transaction_journal import TransactionJournal
+from tradewind.store.format.transaction_log import (
     JournaledAck,
-    JournaledCommit,
     JournaledDelete,
     JournaledMessage,
     JournaledPart,
+    JournaledTransaction,
     JournaledVoid,
     JournalEntry,
     journal_record,
@@ -26,11 +26,11 @@ from tradewind.testing.fake_disk import SimulatedDisk
 FOLDER = "/disk/jetstream/ACC"
 
 
-def entry(number: int) -> JournaledCommit:
+def entry(number: int) -> JournaledTransaction:
     message = JournaledMessage(
         number, 2, b"s", b"h", b"payload %d" % number, b"id", 3, "sub", False
     )
-    return JournaledCommit(
+    return JournaledTransaction(
         [JournaledPart("S", 1, [message])],
         [JournaledAck("S", 1, "c", 2, number)],
         [JournaledDelete("D", 1, number)],
@@ -43,11 +43,11 @@ def new_disk() -> SimulatedDisk:
     return disk
 
 
-def journal_on(disk: SimulatedDisk, ring: MainKeyRing | None = None) -> CommitJournal:
-    return CommitJournal(disk, FOLDER, "ACC", ring)
+def journal_on(disk: SimulatedDisk, ring: MainKeyRing | None = None) -> TransactionJournal:
+    return TransactionJournal(disk, FOLDER, "ACC", ring)
 
 
-def sync(journal: CommitJournal) -> None:
+def sync(journal: TransactionJournal) -> None:
     synced = journal.begin_sync()
     synced.run()
     synced.ended(None)
@@ -103,7 +103,7 @@ def test_a_record_can_be_taken_back_until_it_is_synced() -> None:
 
 
 def test_files_go_when_nothing_in_them_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_journal, "JOURNAL_BYTES_MAX", 50)
+    monkeypatch.setattr(transaction_journal, "JOURNAL_BYTES_MAX", 50)
     disk = new_disk()
     journal = journal_on(disk)
     segments = [journal.append(entry(number))[0] for number in range(1, 4)]
@@ -185,8 +185,8 @@ def test_record_that_is_whole_and_none_of_ours_is_named_and_kept() -> None:
 def test_journal_whose_records_nobody_releases_takes_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(commit_journal, "JOURNAL_BYTES_MAX", 400)
-    monkeypatch.setattr(commit_journal, "JOURNALS_BYTES_MAX", 2000)
+    monkeypatch.setattr(transaction_journal, "JOURNAL_BYTES_MAX", 400)
+    monkeypatch.setattr(transaction_journal, "JOURNALS_BYTES_MAX", 2000)
     disk = new_disk()
     journal = journal_on(disk)
     segments = []

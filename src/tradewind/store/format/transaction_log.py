@@ -79,7 +79,7 @@ class JournaledDelete(msgspec.Struct, frozen=True, array_like=True):
     seq: int
 
 
-class JournaledCommit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
+class JournaledTransaction(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     """A transaction, which happens completely or not at all."""
 
     parts: list[JournaledPart]
@@ -95,9 +95,9 @@ class JournaledVoid(msgspec.Struct, frozen=True, array_like=True, tag="void"):
     consumer: str
 
 
-JournalEntry = JournaledCommit | JournaledVoid
-_DECODER: Final[msgspec.msgpack.Decoder[JournaledCommit | JournaledVoid]] = msgspec.msgpack.Decoder(
-    JournalEntry
+JournalEntry = JournaledTransaction | JournaledVoid
+_DECODER: Final[msgspec.msgpack.Decoder[JournaledTransaction | JournaledVoid]] = (
+    msgspec.msgpack.Decoder(JournalEntry)
 )
 
 

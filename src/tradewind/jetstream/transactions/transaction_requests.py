@@ -2,7 +2,7 @@
 
 Owns what a client may ask for: which stream takes a subject, which message an acknowledgement
 belongs to, and whether the client may publish there; the bounds are in
-`tradewind.api.commit_types`. A message of a transaction goes only to the stream that has its
+`tradewind.api.transaction_types`. A message of a transaction goes only to the stream that has its
 subject.
 """
 
@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors, own_errors
 from tradewind.api.base import encode
-from tradewind.api.commit_types import (
-    ACKS_MAX,
-    DELETES_MAX,
-    PUBLISHES_MAX,
-    REVIVALS_MAX,
-    CommitPublish,
-    CommitRequest,
-    CommitResponse,
-    CommittedPublish,
-    at,
-    decode_commit,
-)
 from tradewind.api.endpoint_row import EndpointCall
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.errors import ApiError
 from tradewind.api.responses import encode_error
+from tradewind.api.transaction_types import (
+    ACKS_MAX,
+    DELETES_MAX,
+    PUBLISHES_MAX,
+    REVIVALS_MAX,
+    TransactionPlace,
+    TransactionPublish,
+    TransactionRequest,
+    TransactionResponse,
+    at,
+    decode_transaction,
+)
 from tradewind.broker.leaf_session import LeafSession
 from tradewind.jetstream.deeds import Requester
-from tradewind.jetstream.transactions.commit_planning import AckPart, TransactionPlan
-from tradewind.jetstream.transactions.rounds import transactions_of
+from tradewind.jetstream.transactions.account_transactions import transactions_of
+from tradewind.jetstream.transactions.transaction_planning import AckPart, TransactionPlan
 from tradewind.store.format.layout import short_hash
 from tradewind.stream import header_fields
 from tradewind.subjects import is_valid_literal
@@ -52,7 +52,7 @@ _SHORT_TOKENS: Final = 9
 _LONG_TOKENS: Final = (11, 12)
 
 
-def serve_commit(engine: JetStreamEngine, message: InternalMessage) -> None:
+def serve_transaction(engine: JetStreamEngine, message: InternalMessage) -> None:
     """Answer a request, at once if it is refused."""
     try:
         tenant = engine.accounts.get(message.account.name)
@@ -61,15 +61,15 @@ def serve_commit(engine: JetStreamEngine, message: InternalMessage) -> None:
         if isinstance(message.session, LeafSession):
             raise own_errors.TRANSACTION_INVALID(err="the client must be connected to this server")
         Requester(tenant.account, message.session).check_call(EndpointCall(_COMMIT))
-        content = decode_commit(message.payload)
+        content = decode_transaction(message.payload)
         _check_bounds(content)
     except ApiError as error:
-        _send(message, encode_error(CommitResponse, error))
+        _send(message, encode_error(TransactionResponse, error))
         return
-    transactions_of(engine, tenant).submit(CommitProposal(engine, tenant, message, content))
+    transactions_of(engine, tenant).submit(RequestProposal(engine, tenant, message, content))
 
 
-def _check_bounds(content: CommitRequest) -> None:
+def _check_bounds(content: TransactionRequest) -> None:
     for things, count, most in (
         ("publishes", len(content.publishes), PUBLISHES_MAX),
         ("acks", len(content.acks), ACKS_MAX),
@@ -87,7 +87,7 @@ def _send(message: InternalMessage, body: bytes) -> None:
         message.account.publish(message.reply, body)
 
 
-class CommitProposal:
+class RequestProposal:
     """The transaction of one request."""
 
     def __init__(
@@ -95,13 +95,13 @@ class CommitProposal:
         engine: JetStreamEngine,
         tenant: JetStreamAccount,
         message: InternalMessage,
-        content: CommitRequest,
+        content: TransactionRequest,
     ) -> None:
         self._engine = engine
         self._tenant = tenant
         self._message = message
         self._content = content
-        self._places: list[CommittedPublish] = []
+        self._places: list[TransactionPlace] = []
         self.size = len(message.payload)
 
     def plan(self) -> TransactionPlan:
@@ -135,7 +135,7 @@ class CommitProposal:
 
     def committed(self, plan: TransactionPlan) -> None:
         """See `Proposal`."""
-        response = CommitResponse(
+        response = TransactionResponse(
             publishes=self._places,
             acks=len(plan.acks),
             deletes=len(plan.deletes),
@@ -145,11 +145,11 @@ class CommitProposal:
 
     def refused(self, error: ApiError) -> None:
         """See `Proposal`."""
-        _send(self._message, encode_error(CommitResponse, error))
+        _send(self._message, encode_error(TransactionResponse, error))
 
     # ---------------------------------------------------------------- messages
 
-    def _add_publish(self, plan: TransactionPlan, publish: CommitPublish) -> None:
+    def _add_publish(self, plan: TransactionPlan, publish: TransactionPublish) -> None:
         if not is_valid_literal(publish.subject):
             raise own_errors.TRANSACTION_INVALID(
                 err=f"subject {publish.subject!r} is not one that can be published to"
@@ -161,7 +161,7 @@ class CommitProposal:
             publish.subject.encode(), header, publish.payload
         )
         seq = plan.add_publish(hosted, message)
-        self._places.append(CommittedPublish(stream=hosted.name, seq=seq))
+        self._places.append(TransactionPlace(stream=hosted.name, seq=seq))
 
     def _check_allowed(self, subject: str) -> None:
         """Check that the client may publish to a subject, as it must be without a transaction."""
