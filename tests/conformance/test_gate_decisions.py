@@ -27,7 +27,7 @@ from websockets.sync.client import connect as connect_websocket
 from certificates import Authority
 from harness import RawClient, ServerProcess
 from tradewind import nkeys
-from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
+from tradewind.broker.identity import Credentials, DeferredCheck, Gate, Identity, Rejection
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -327,7 +327,7 @@ def gate_answer(
         **more,
     )
     answer = gate.check(credentials)
-    return answer.decide() if isinstance(answer, Deferred) else answer
+    return answer.decide() if isinstance(answer, DeferredCheck) else answer
 
 
 def connect_line(options: dict[str, str]) -> str:

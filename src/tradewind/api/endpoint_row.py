@@ -49,7 +49,7 @@ class Audit(Enum):
     NEVER = auto()
 
 
-class Beside(Enum):
+class Concurrency(Enum):
     """The requests of the same account that one may run beside; all others wait for each other."""
 
     NONE = ""
@@ -97,7 +97,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     # those that each stream or consumer receives itself.
     handler: str = ""
     audit: Audit = Audit.ALWAYS
-    beside: Beside = Beside.NONE
+    beside: Concurrency = Concurrency.NONE
     # The body is checked before the API level that a request demands.
     reads_body_first: bool = False
     # The stream is looked up before the body is checked.
@@ -123,7 +123,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     def is_dispatched(self) -> bool:
         """Whether one place receives the requests of all streams, in the order of the account."""
         answered = self.response is not None or self.is_system
-        return bool(self.subject) and answered and self.beside is not Beside.ALL
+        return bool(self.subject) and answered and self.beside is not Concurrency.ALL
 
     @property
     def start(self) -> str:

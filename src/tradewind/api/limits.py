@@ -37,7 +37,7 @@ class ServerLimits(msgspec.Struct, frozen=True):
     domain: str = ""
 
 
-class Reserved(msgspec.Struct, frozen=True):
+class Reservations(msgspec.Struct, frozen=True):
     """The reservations of other streams: those of the account, and those of the whole server."""
 
     streams: int = 0
@@ -47,11 +47,14 @@ class Reserved(msgspec.Struct, frozen=True):
     server_storage_bytes: int = 0
 
 
-NOTHING_RESERVED: Final = Reserved()
+NOTHING_RESERVED: Final = Reservations()
 
 
 def check_resources(
-    config: StreamConfig, reserved: Reserved, account: JetStreamAccountLimits, server: ServerLimits
+    config: StreamConfig,
+    reserved: Reservations,
+    account: JetStreamAccountLimits,
+    server: ServerLimits,
 ) -> None:
     """ApiError unless a new stream with this configuration fits."""
     if 0 < account.max_streams <= reserved.streams:
@@ -66,7 +69,7 @@ def check_resources(
 def check_resources_of_update(
     old: StreamConfig,
     new: StreamConfig,
-    reserved: Reserved,
+    reserved: Reservations,
     account: JetStreamAccountLimits,
     server: ServerLimits,
 ) -> None:
@@ -84,7 +87,7 @@ def _check_consumers(config: StreamConfig, account: JetStreamAccountLimits) -> N
 def _check_bytes(
     config: StreamConfig,
     bytes_added: int,
-    reserved: Reserved,
+    reserved: Reservations,
     account: JetStreamAccountLimits,
     server: ServerLimits,
 ) -> None:

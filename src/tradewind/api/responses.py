@@ -113,7 +113,7 @@ class StreamUpdateResponse(
     """STREAM.UPDATE."""
 
 
-class Paged(ApiStruct, frozen=True, kw_only=True):
+class PagedResponse(ApiStruct, frozen=True, kw_only=True):
     """Base of the paged responses."""
 
     total: Int = always(0)
@@ -122,7 +122,11 @@ class Paged(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamInfoResponse(
-    Paged, tag_field="type", tag=TYPE_PREFIX + "stream_info_response", frozen=True, kw_only=True
+    PagedResponse,
+    tag_field="type",
+    tag=TYPE_PREFIX + "stream_info_response",
+    frozen=True,
+    kw_only=True,
 ):
     """STREAM.INFO. The page is that of `state.subjects`; the rest is StreamInfo."""
 
@@ -138,7 +142,11 @@ class StreamInfoResponse(
 
 
 class StreamNamesResponse(
-    Paged, tag_field="type", tag=TYPE_PREFIX + "stream_names_response", frozen=True, kw_only=True
+    PagedResponse,
+    tag_field="type",
+    tag=TYPE_PREFIX + "stream_names_response",
+    frozen=True,
+    kw_only=True,
 ):
     """STREAM.NAMES; without any, `streams` is null, not an empty list."""
 
@@ -146,7 +154,11 @@ class StreamNamesResponse(
 
 
 class StreamListResponse(
-    Paged, tag_field="type", tag=TYPE_PREFIX + "stream_list_response", frozen=True, kw_only=True
+    PagedResponse,
+    tag_field="type",
+    tag=TYPE_PREFIX + "stream_list_response",
+    frozen=True,
+    kw_only=True,
 ):
     """STREAM.LIST."""
 
@@ -308,7 +320,11 @@ class ConsumerInfoResponse(
 
 
 class ConsumerNamesResponse(
-    Paged, tag_field="type", tag=TYPE_PREFIX + "consumer_names_response", frozen=True, kw_only=True
+    PagedResponse,
+    tag_field="type",
+    tag=TYPE_PREFIX + "consumer_names_response",
+    frozen=True,
+    kw_only=True,
 ):
     """CONSUMER.NAMES."""
 
@@ -316,7 +332,11 @@ class ConsumerNamesResponse(
 
 
 class ConsumerListResponse(
-    Paged, tag_field="type", tag=TYPE_PREFIX + "consumer_list_response", frozen=True, kw_only=True
+    PagedResponse,
+    tag_field="type",
+    tag=TYPE_PREFIX + "consumer_list_response",
+    frozen=True,
+    kw_only=True,
 ):
     """CONSUMER.LIST."""
 

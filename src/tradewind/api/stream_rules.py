@@ -15,7 +15,7 @@ from tradewind.api import errors
 from tradewind.api.chain import CHAIN_KEY
 from tradewind.api.chain_rules import chain_rule_of
 from tradewind.api.errors import PEDANTIC, STREAM_INVALID_CONFIG, ApiError
-from tradewind.api.limits import NOTHING_RESERVED, Reserved, ServerLimits, check_resources
+from tradewind.api.limits import NOTHING_RESERVED, Reservations, ServerLimits, check_resources
 from tradewind.api.names import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -64,7 +64,7 @@ def check_stream_create(
     config: StreamConfig,
     *,
     streams: Mapping[str, StreamConfig],
-    reserved: Reserved = NOTHING_RESERVED,
+    reserved: Reservations = NOTHING_RESERVED,
     pedantic: bool = False,
     server: ServerLimits,
     account: JetStreamAccountLimits,

@@ -53,7 +53,7 @@ class StreamUndoRequest(ApiStruct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class Removed(ApiStruct, frozen=True, kw_only=True):
+class RemovedMessages(ApiStruct, frozen=True, kw_only=True):
     """Messages that are removed or brought back: the first and the last of them, and how many."""
 
     messages: Uint64 = always(0)
@@ -65,7 +65,7 @@ class Removed(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamTruncateResponse(
-    Removed,
+    RemovedMessages,
     tag_field="type",
     tag=OWN_TYPE_PREFIX + "stream_truncate_response",
     frozen=True,
@@ -79,7 +79,7 @@ class StreamTruncateResponse(
     undo_until: Time | None = None
 
 
-class UndoWindow(Removed, frozen=True, kw_only=True):
+class UndoWindow(RemovedMessages, frozen=True, kw_only=True):
     """A truncation that can be undone."""
 
     id: str = always("")

@@ -20,7 +20,7 @@ from tradewind.broker.contracts import label, printable
 from tradewind.broker.identity import (
     Consultation,
     Credentials,
-    Deferred,
+    DeferredCheck,
     Gate,
     Identity,
     PendingLogin,
@@ -57,7 +57,7 @@ def compiled(rules: PermissionRules, seed: int) -> Permissions:
     return Permissions(rules, seed)
 
 
-class Consulted(msgspec.Struct, eq=False, frozen=True):
+class ConsultedConnection(msgspec.Struct, eq=False, frozen=True):
     """A connection about which a service was asked; `take_back` cancels the request."""
 
     consultation: Consultation
@@ -79,14 +79,14 @@ class Admission:
         # the connection is in without a login, or was in before.
         self._undecided: set[int] = set()
         # The check of a worker thread, and what to do if it accepts, by cid.
-        self._asked: dict[int, tuple[Deferred, Callable[[Identity], None]]] = {}
+        self._asked: dict[int, tuple[DeferredCheck, Callable[[Identity], None]]] = {}
         # The configured secret that a connection has matched, or the user that the server has asked
         # about, by cid.
         self._matched: dict[int, object] = {}
         # Connections that wait for something that is fetched: what to do if accepted, by cid.
         self._pending: dict[int, Callable[[Identity], None]] = {}
         # Connections that wait for the response of a service, by cid.
-        self._consulted: dict[int, Consulted] = {}
+        self._consulted: dict[int, ConsultedConnection] = {}
         # Connections with a JWT, and the monotonic time of their next check, by cid.
         self._identities: dict[int, Identity] = {}
         self._looked_at_ns: dict[int, int] = {}
@@ -239,12 +239,12 @@ class Admission:
     def _follow(
         self,
         session: Session,
-        decision: Identity | Rejection | Deferred | Consultation,
+        decision: Identity | Rejection | DeferredCheck | Consultation,
         accepted: Callable[[Identity], None],
     ) -> None:
         """Act on the gate's decision."""
         if (
-            isinstance(decision, Deferred)
+            isinstance(decision, DeferredCheck)
             and decision.identity is not None
             and self._matched.get(session.cid) == decision.secret
         ):
@@ -252,7 +252,7 @@ class Admission:
             decision = decision.identity
         if isinstance(decision, Consultation):
             self._consult(session, decision, accepted)
-        elif isinstance(decision, Deferred):
+        elif isinstance(decision, DeferredCheck):
             self._asked[session.cid] = decision, accepted
             self._broker.deferred.add(session.cid, session.remote_ip, decision)
             session.block(BLOCKED_AUTHENTICATION_FLAG)
@@ -331,7 +331,7 @@ class Admission:
             conclude(early[0])
             return
         due_ns = self._broker.monotonic_ns() + self._broker.options.auth_timeout_ns
-        self._consulted[cid] = Consulted(consultation, accepted, started, due_ns)
+        self._consulted[cid] = ConsultedConnection(consultation, accepted, started, due_ns)
         self._broker.deadlines.add(due_ns, cid, "consultation")
         session.block(BLOCKED_AUTHENTICATION_FLAG)
 

@@ -138,7 +138,7 @@ class Consultation(msgspec.Struct, frozen=True):
         return "Consultation()"
 
 
-class Deferred(msgspec.Struct, frozen=True):
+class DeferredCheck(msgspec.Struct, frozen=True):
     """A decision that costs too much for the event loop (bcrypt): run `decide` in a worker thread.
 
     `user` is the configured name with that password; None if there is no such name, and the login
@@ -153,10 +153,10 @@ class Deferred(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         """A text without the secrets."""
-        return f"Deferred(user={self.user!r}, identity={self.identity!r})"
+        return f"DeferredCheck(user={self.user!r}, identity={self.identity!r})"
 
 
-Decision = Identity | Rejection | Deferred | PendingLogin | Consultation
+Decision = Identity | Rejection | DeferredCheck | PendingLogin | Consultation
 
 
 class Gate(Protocol):

@@ -62,7 +62,7 @@ class BegunTrace(msgspec.Struct, frozen=True):
     header: bytes
 
 
-class Decided(msgspec.Struct, frozen=True):
+class TraceDecision(msgspec.Struct, frozen=True):
     """The effect of a header: the header to publish, the destination of the trace, if any, and
     whether the message is for the trace alone.
     """
@@ -101,26 +101,28 @@ class Tracing:
         trace.begin(session, subject, size)
         return BegunTrace(trace, decided.header)
 
-    def _decide(self, session: Session, header: bytes, first: dict[bytes, bytes]) -> Decided | None:
+    def _decide(
+        self, session: Session, header: bytes, first: dict[bytes, bytes]
+    ) -> TraceDecision | None:
         """The effect of the first values of the fields; None if the message must not be
         processed.
         """
         destination = first.get(DESTINATION, b"")
         only = bool(destination) and _says_only(first)
-        untraced = None if only else Decided(header)
+        untraced = None if only else TraceDecision(header)
         if origin := first.get(ORIGIN):
             self.broker.log.error(
                 f"{label(session)} - Message tracing disabled because of header "
                 f'"{ORIGIN.decode()}" with value="{printable(origin)}"'
             )
-            return None if only else Decided(with_destination(header))
+            return None if only else TraceDecision(with_destination(header))
         if not destination:
             rule = session.account.trace_rule
             if rule is None:
                 return untraced
             # For a message of another server, the server of its publisher has decided.
             if not is_leaf(session) and not self._is_sampled(rule.sampling):
-                return Decided(with_destination(header))
+                return TraceDecision(with_destination(header))
             destination = rule.destination.encode()
         if not is_valid_literal(destination.decode("utf-8", "surrogateescape")):
             self.broker.log.error(
@@ -131,7 +133,7 @@ class Tracing:
         if not session.may_send_to(destination):
             self.broker.publish_denied(session, destination, is_reply=False)
             return None
-        return Decided(header, destination, only)
+        return TraceDecision(header, destination, only)
 
     def too_large(self, session: Session, data: bytes) -> None:
         """Trace a message whose connection is closed because of its size, as far as the message has
@@ -162,7 +164,7 @@ class MessageTrace:
         self,
         tracing: Tracing,
         session: Session,
-        decided: Decided,
+        decided: TraceDecision,
         fields: list[tuple[bytes, bytes]],
         span: Span | None,
     ) -> None:

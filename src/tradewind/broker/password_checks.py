@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from tradewind.broker.identity import Consultation, Deferred, Identity, Rejection
+from tradewind.broker.identity import Consultation, DeferredCheck, Identity, Rejection
 from tradewind.broker.room import source_of
 
 Waiting = TypeVar("Waiting")
@@ -86,7 +86,7 @@ class Waiter(msgspec.Struct, eq=False, frozen=True):
 
     cid: int
     address: str
-    deferred: Deferred
+    deferred: DeferredCheck
 
 
 class Check(msgspec.Struct, eq=False, frozen=True):
@@ -110,7 +110,7 @@ class CheckQueue:
         self._early: FairQueue[Waiter] = FairQueue(newest_first=True)
         self._in_place: Check | None = None  # the one that is running
 
-    def add(self, cid: int, ip: str, deferred: Deferred) -> None:
+    def add(self, cid: int, ip: str, deferred: DeferredCheck) -> None:
         """Add a connection that waits from now on, with this password instead of an earlier one."""
         self.remove(cid)
         waiter = self._waiters[cid] = Waiter(cid, source_of(ip), deferred)

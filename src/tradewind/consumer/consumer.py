@@ -28,7 +28,7 @@ from tradewind.clock import CLOCK_SLACK_NS
 from tradewind.consumer.ack_codec import AckSource
 from tradewind.consumer.cursor import Cursor
 from tradewind.consumer.deliver_policies import (
-    Prepared,
+    PreparedStart,
     ResetError,
     Start,
     check_reset,
@@ -117,7 +117,7 @@ class ServerConsumer(Taker):
         config: ConsumerConfig,
         created_ns: int,
         state: ConsumerState | None = None,
-        prepared: Prepared | None = None,
+        prepared: PreparedStart | None = None,
     ) -> None:
         self.context = context
         self.name = name
@@ -409,7 +409,7 @@ class ServerConsumer(Taker):
                 self.delivery.active_ns = self.turn.monotonic_ns
             self.turn.wake(self)
 
-    def update(self, config: ConsumerConfig, prepared: Prepared | None = None) -> None:
+    def update(self, config: ConsumerConfig, prepared: PreparedStart | None = None) -> None:
         """Apply a new configuration, which is allowed and complete."""
         delivery = self.delivery
         old = self.config

@@ -50,7 +50,7 @@ def is_by_last(config: ConsumerConfig) -> bool:
     return config.deliver_policy in by_last and not config.opt_start_seq
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class PreparedStart(msgspec.Struct, frozen=True):
     """Slow results that a new consumer needs, computed before it is created."""
 
     chosen: SubjectFilter
@@ -81,7 +81,7 @@ def starts_inside(store: MessageStore, config: ConsumerConfig) -> bool:
 
 
 def choose_start(
-    store: MessageStore, config: ConsumerConfig, prepared: Prepared | None = None
+    store: MessageStore, config: ConsumerConfig, prepared: PreparedStart | None = None
 ) -> Start:
     """The start position of a consumer that has never delivered anything."""
     if prepared is not None and prepared.start is not None:

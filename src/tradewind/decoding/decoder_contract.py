@@ -24,7 +24,7 @@ class DecodingError(TradewindError):
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedPayloads:
     """The columns of some payloads; all three have one entry per payload, in their order.
 
     `columns` is a struct with the fields that were asked for. `rescued` is a JSON object with what
@@ -48,5 +48,5 @@ class Decoder(Protocol):
         A decoder with a schema that was given returns that schema, whatever the payloads hold.
         """
 
-    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> Decoded:
+    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> DecodedPayloads:
         """The payloads as these fields; null payloads are null in all columns, without a reason."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tradewind.decoding.column_growth import grown_schema
 from tradewind.decoding.column_values import ABSENT, Fit, fit_for
-from tradewind.decoding.decoder_contract import Decoded
+from tradewind.decoding.decoder_contract import DecodedPayloads
 from tradewind.decoding.json_payloads import decode_json, quotes_in, quotes_of, repeats_fields
 from tradewind.decoding.payload_kinds import Kind, absorb
 from tradewind.decoding.row_decoding import (
@@ -170,7 +170,7 @@ class JsonDecoder(ObjectDecoder):
         row = self.row(payload, plan)
         return kind if row.fields is None else absorb(kind, dict(row.fields))
 
-    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> Decoded:
+    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> DecodedPayloads:
         """The payloads as columns; see `Decoder.decode`."""
         plan = plan_of(fields, self.reserved)
         fast = fast_plan(plan.fields)

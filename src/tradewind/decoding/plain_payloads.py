@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tradewind.decoding.column_growth import joined_schema
-from tradewind.decoding.decoder_contract import Decoded
+from tradewind.decoding.decoder_contract import DecodedPayloads
 from tradewind.decoding.row_decoding import ReadRow, built, one_line, plan_of
 
 TEXT_COLUMN: Final = "text"
@@ -27,7 +27,7 @@ class TextDecoder:
         """The one column."""
         return joined_schema(known, pa.schema([(TEXT_COLUMN, pa.string())]))
 
-    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> Decoded:
+    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> DecodedPayloads:
         """The payloads as texts; one that is not UTF-8 has a reason."""
         if fields.equals(pa.schema([(TEXT_COLUMN, pa.string())])):
             try:
@@ -38,7 +38,7 @@ class TextDecoder:
             else:
                 nothing = pa.nulls(len(payloads), pa.string())
                 columns = pa.StructArray.from_arrays([texts], fields=list(fields))
-                return Decoded(columns, nothing, nothing)
+                return DecodedPayloads(columns, nothing, nothing)
         rows = [_text_row(payload) for payload in payloads.to_pylist()]
         return built(rows, plan_of(fields, ()))
 
@@ -60,12 +60,12 @@ class RawDecoder:
         """The one column."""
         return joined_schema(known, pa.schema([(RAW_COLUMN, pa.binary())]))
 
-    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> Decoded:
+    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> DecodedPayloads:
         """The payloads themselves."""
         if fields.equals(pa.schema([(RAW_COLUMN, pa.binary())])):
             nothing = pa.nulls(len(payloads), pa.string())
             columns = pa.StructArray.from_arrays([payloads], fields=list(fields))
-            return Decoded(columns, nothing, nothing)
+            return DecodedPayloads(columns, nothing, nothing)
         rows = [
             ReadRow(None if payload is None else {RAW_COLUMN: payload})
             for payload in payloads.to_pylist()

@@ -20,7 +20,7 @@ from tradewind.decoding.column_growth import (
     joined_schema,
 )
 from tradewind.decoding.column_values import ABSENT, Fit, fit_for, json_text
-from tradewind.decoding.decoder_contract import RESCUED_COLUMN, Decoded, DecodingError
+from tradewind.decoding.decoder_contract import RESCUED_COLUMN, DecodedPayloads, DecodingError
 from tradewind.decoding.payload_kinds import Kind, absorb
 
 PAYLOAD_BYTES_MAX: Final = 64 << 20
@@ -103,7 +103,7 @@ class ObjectDecoder:
                 kind = absorb(kind, dict(row.fields))
         return grown_schema(known, kind, self.reserved, widens=self.widens)
 
-    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> Decoded:
+    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> DecodedPayloads:
         """The payloads as columns; see `Decoder.decode`."""
         plan = plan_of(fields, self.reserved)
         return built([self.row(payload, plan) for payload in payloads.to_pylist()], plan)
@@ -194,20 +194,20 @@ class RowCells:
                 left[name] = rest
         return left | row.left if row.left else left
 
-    def decoded(self) -> Decoded:
+    def decoded(self) -> DecodedPayloads:
         """All rows."""
         columns = self._plan.columns
         arrays = [
             arrow_array(values, field) for values, field in zip(self._columns, columns, strict=True)
         ]
-        return Decoded(
+        return DecodedPayloads(
             struct_of(arrays, columns, self._count),
             arrow_array(self._rescued, pa.field(RESCUED_COLUMN, pa.string())),
             pa.array(self._reasons, pa.string()),
         )
 
 
-def built(rows: Sequence[ReadRow], plan: RowPlan) -> Decoded:
+def built(rows: Sequence[ReadRow], plan: RowPlan) -> DecodedPayloads:
     """Rows as columns."""
     cells = RowCells(plan, len(rows))
     for number, row in enumerate(rows):

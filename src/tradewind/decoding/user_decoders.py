@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tradewind.decoding.column_growth import grown_schema, joined_schema
-from tradewind.decoding.decoder_contract import Decoded, DecodingError
+from tradewind.decoding.decoder_contract import DecodedPayloads, DecodingError
 from tradewind.decoding.payload_kinds import Kind, absorb
 from tradewind.decoding.row_decoding import ReadRow, RowPlan, built, one_line, plan_of, renamed
 
@@ -81,7 +81,7 @@ class UserDecoder:
                 kind = absorb(kind, dict(row.fields))
         return grown_schema(known, kind, self.reserved, widens=self.widens)
 
-    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> Decoded:
+    def decode(self, payloads: pa.BinaryArray, fields: pa.Schema) -> DecodedPayloads:
         """The payloads as columns; see `Decoder.decode`."""
         plan = plan_of(fields, self.reserved)
         return built(self._rows(payloads, plan), plan)

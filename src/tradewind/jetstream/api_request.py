@@ -51,7 +51,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
         return self.tenant.stream(self.call.stream)
 
 
-class Durable(msgspec.Struct, frozen=True):
+class DurableAnswer(msgspec.Struct, frozen=True):
     """An answer that is sent when all changes of a stream up to now, or those of one of its
     consumers, are durable.
 
@@ -74,7 +74,7 @@ class Durable(msgspec.Struct, frozen=True):
             self.hosted.state_waiters.when_kept(self.consumer, done)
 
 
-class Headed(msgspec.Struct, frozen=True):
+class HeadedAnswer(msgspec.Struct, frozen=True):
     """An answer with a header block."""
 
     response: ApiStruct
@@ -82,4 +82,4 @@ class Headed(msgspec.Struct, frozen=True):
 
 
 # None: there is no answer.
-Answer: TypeAlias = ApiStruct | Durable | Headed | None
+Answer: TypeAlias = ApiStruct | DurableAnswer | HeadedAnswer | None

@@ -16,7 +16,7 @@ from tradewind.store.table.stamps_ahead import forget_ahead
 if TYPE_CHECKING:
     from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.engine import JetStreamEngine
-    from tradewind.jetstream.timers import Timed
+    from tradewind.jetstream.timers import TimerOwner
 
 # A clock that is set while the server is idle is noticed after this time.
 LOOK_NS: Final = 60_000_000_000
@@ -89,7 +89,7 @@ class ClockWatch:
         consumer.clock_moved()
         self._engine.timers.set(consumer, consumer.next_deadline_ns)
 
-    def _try(self, owner: Timed, tell: Callable[[], None]) -> None:
+    def _try(self, owner: TimerOwner, tell: Callable[[], None]) -> None:
         """Notify one stream or consumer; its failure must not affect the others."""
         try:
             tell()

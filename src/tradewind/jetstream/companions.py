@@ -85,7 +85,7 @@ class StreamFollower(Taker):
         """Set the retention to notify of messages that are no longer needed."""
 
 
-class Shared(Protocol):
+class SharedState(Protocol):
     """State that several companions of a stream share, or that outlives them."""
 
     def save(self) -> None:
@@ -95,7 +95,7 @@ class Shared(Protocol):
 # The wanted companions: by a key that shows whether one is the same as before, in the order of
 # the description.
 Wanted = Mapping[Hashable, Callable[[], Companion]]
-SharedT = TypeVar("SharedT", bound=Shared)
+SharedT = TypeVar("SharedT", bound=SharedState)
 
 
 class ConsumerChanged(Protocol):
@@ -127,7 +127,7 @@ class Companions:
         self._hosted = hosted
         self._kinds = kinds
         self._all: dict[Hashable, Companion] = {}
-        self._shared: dict[type[Shared], Shared] = {}
+        self._shared: dict[type[SharedState], SharedState] = {}
 
     def __len__(self) -> int:
         return len(self._all)

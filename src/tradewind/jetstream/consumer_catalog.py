@@ -27,7 +27,7 @@ from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, ConsumerContext, ServerConsumer
 from tradewind.consumer.deliver_policies import (
-    Prepared,
+    PreparedStart,
     Start,
     filters_of,
     is_by_last,
@@ -206,7 +206,7 @@ def _is_large(hosted: HostedStream, wanted: ConsumerConfig) -> bool:
     )
 
 
-def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[Prepared]:
+def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[PreparedStart]:
     """Compute in steps what depends on the number of subjects and filters."""
     store = hosted.stream.store
     chosen = store.filter(filters_of(config))
@@ -219,14 +219,14 @@ def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[Prepared]:
         for _ in store.find_lasts(LOOKED_AT_PER_STEP):
             yield let_others_go_first
     if not by_subject:
-        return Prepared(chosen)
+        return PreparedStart(chosen)
     search = store.search_last(chosen)
     while search.step(WORK_PER_STEP_NS):
         yield let_others_go_first
     is_large = not chosen.is_narrow and store.index.live_count > SORTED_INLINE_MAX
     skip = yield from computed(search.sequences, is_large=is_large)
     floor = store.first_seq if store.limits.subject_msgs_max == 1 else 0
-    return Prepared(chosen, Start(search.up_to + 1, skip, floor) if skip else None)
+    return PreparedStart(chosen, Start(search.up_to + 1, skip, floor) if skip else None)
 
 
 def _judge(chosen: SubjectFilter) -> Steps[None]:
@@ -264,7 +264,7 @@ def change_consumer(
     if not is_same:
         chosen = hosted.stream.store.filter(filters_of(config))
         yield from _judge(chosen)
-        prepared = Prepared(chosen)
+        prepared = PreparedStart(chosen)
     consumer.update(config, prepared)
     hosted.consumer_changed(consumer)
     if not is_same:

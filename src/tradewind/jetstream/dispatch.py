@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX, ApiEndpoint, Audit, Beside, EndpointCall
+from tradewind.api.endpoint_row import (
+    OWN_PREFIX,
+    PREFIX,
+    ApiEndpoint,
+    Audit,
+    Concurrency,
+    EndpointCall,
+)
 from tradewind.api.endpoints import (
     ENDPOINT_BY_NAME,
     ENDPOINTS,
@@ -33,7 +40,7 @@ from tradewind.broker.accounts import Account, InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.api_request import Answer, ApiRequest, Durable, Headed
+from tradewind.jetstream.api_request import Answer, ApiRequest, DurableAnswer, HeadedAnswer
 from tradewind.jetstream.clients import client_info
 from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import handler_of, load_handler
@@ -55,7 +62,7 @@ _DOMAIN_WORDS: Final = {
     subject.partition(".")[0].encode(): "." in subject for subject in subjects_by_word(PREFIX)
 }
 _HEARD: Final = (*heard_subjects(PREFIX), *heard_subjects(OWN_PREFIX))
-_AT_ONCE: Final = tuple(each for each in ENDPOINTS if each.beside is Beside.ALL)
+_AT_ONCE: Final = tuple(each for each in ENDPOINTS if each.beside is Concurrency.ALL)
 
 
 class SystemResponse(
@@ -197,9 +204,9 @@ class Dispatcher:
         error, answer = yield from self._attempt(message, call)
         while lane.has_joined:
             yield Wait.OTHERS_FIRST  # earlier requests are answered first
-        if isinstance(answer, Durable):
+        if isinstance(answer, DurableAnswer):
             answer.when_durable(partial(self._when_durable, message, call, answer))
-        elif isinstance(answer, Headed):
+        elif isinstance(answer, HeadedAnswer):
             self._finish(message, call, error, answer.response, answer.header)
         else:
             self._finish(message, call, error, answer)
@@ -208,7 +215,7 @@ class Dispatcher:
         self,
         message: InternalMessage,
         call: EndpointCall,
-        answer: Durable,
+        answer: DurableAnswer,
         failure: StoreError | None,
     ) -> None:
         error = answer.failed(err=str(failure)) if failure is not None else None

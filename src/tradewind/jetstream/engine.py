@@ -46,7 +46,7 @@ from tradewind.jetstream.later_removals import LaterRemovals
 from tradewind.jetstream.name_source import NameSource
 from tradewind.jetstream.replication.origin_links import NoRemotes, Remotes
 from tradewind.jetstream.stream_catalog import delete_stream
-from tradewind.jetstream.timers import Timed, Timers
+from tradewind.jetstream.timers import TimerOwner, Timers
 from tradewind.jetstream.turn_work import TurnWork
 from tradewind.jetstream.usage import Usage
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
@@ -340,7 +340,7 @@ class JetStreamEngine:
                 self.put_off(owner, error)
             now_ns = self.broker.watch.lap(timer_label(owner), getattr(owner, "name", ""))
 
-    def put_off(self, owner: Timed, error: Exception) -> None:
+    def put_off(self, owner: TimerOwner, error: Exception) -> None:
         """Retry later for a stream or consumer whose timer has failed."""
         hosted = self.consumer_hosts.get(owner) if isinstance(owner, ServerConsumer) else owner
         if not isinstance(error, StoreError):
@@ -447,7 +447,7 @@ class JetStreamEngine:
             self.log.error(f"JetStream cannot prepare the next start: {error}")
 
 
-def _named(owner: Timed, hosted: object) -> str:
+def _named(owner: TimerOwner, hosted: object) -> str:
     """The name of a timer's owner."""
     if isinstance(owner, StreamFollower):
         return owner.place
@@ -456,7 +456,7 @@ def _named(owner: Timed, hosted: object) -> str:
     return f"{hosted.place} > {owner.name}" if isinstance(owner, ServerConsumer) else hosted.place
 
 
-def timer_label(owner: Timed) -> str:
+def timer_label(owner: TimerOwner) -> str:
     """The label of a timer in the turn watch."""
     if isinstance(owner, ServerConsumer):
         return "timer of a consumer"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api import errors
 from tradewind.api.chain_rules import chain_rule_of, check_chain_update
 from tradewind.api.configs import stream_config_to_dict
-from tradewind.api.limits import Reserved, check_resources, check_resources_of_update
+from tradewind.api.limits import Reservations, check_resources, check_resources_of_update
 from tradewind.api.stream_rules import (
     check_consumer_limits,
     check_overlap,
@@ -171,10 +171,10 @@ def _new_stream(
 
 def reserved(
     engine: JetStreamEngine, tenant: JetStreamAccount, without: StreamConfig | None = None
-) -> Reserved:
+) -> Reservations:
     """The reservations of all streams except `without`."""
     mine = stream_usage(without, 0) if without is not None else Usage()
-    return Reserved(
+    return Reservations(
         len(tenant.configs) - (without is not None),
         tenant.usage.reserved_memory - mine.reserved_memory,
         tenant.usage.reserved_storage - mine.reserved_storage,

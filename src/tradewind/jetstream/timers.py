@@ -17,7 +17,7 @@ from typing import Final, Protocol
 USELESS_MIN: Final = 64
 
 
-class Timed(Protocol):
+class TimerOwner(Protocol):
     """An object with deadlines by the monotonic clock."""
 
     @property
@@ -33,11 +33,11 @@ class Timers:
     """Deadlines by the monotonic clock; owners are compared by identity."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Timed]] = []
+        self._heap: list[tuple[int, int, TimerOwner]] = []
         self._due: dict[int, int] = {}
         self._added = 0
 
-    def set(self, owner: Timed, due_ns: int) -> None:
+    def set(self, owner: TimerOwner, due_ns: int) -> None:
         """Set the deadline of an owner; 0: it has none."""
         key = id(owner)
         if due_ns > 0 and due_ns < self._due.get(key, due_ns + 1):
@@ -61,7 +61,7 @@ class Timers:
         """Number of entries held."""
         return len(self._heap)
 
-    def forget(self, owner: Timed) -> None:
+    def forget(self, owner: TimerOwner) -> None:
         """Remove an owner."""
         self._due.pop(id(owner), None)
         # An entry still in the heap keeps the owner alive, so its id is not reused.
@@ -75,11 +75,11 @@ class Timers:
             heappop(self._heap)
         return None
 
-    def take_due(self, now_ns: int, count_max: int | None = None) -> list[Timed]:
+    def take_due(self, now_ns: int, count_max: int | None = None) -> list[TimerOwner]:
         """Take the owners whose deadline has passed, earliest first; they have no deadline
         afterwards.
         """
-        due: list[Timed] = []
+        due: list[TimerOwner] = []
         while count_max is None or len(due) < count_max:
             next_ns = self.next_ns()
             if next_ns is None or next_ns > now_ns:

@@ -22,7 +22,7 @@ from tradewind.stream.publish_checks import (
     ROLLUP_ALL,
     ROLLUP_SUBJECT,
     Accept,
-    Busy,
+    BusyVerdict,
     Duplicate,
     Publish,
     PublishChecks,
@@ -92,7 +92,7 @@ class BatchCheck:
             header = with_rollup(header, fields)
         return Accept(message_id, rollup, ttl_ns, skip, counted, header, timing, ends)
 
-    def check_alone(self, message: Publish, last_id: bytes) -> Accept | Duplicate | Busy:
+    def check_alone(self, message: Publish, last_id: bytes) -> Accept | Duplicate | BusyVerdict:
         """The verdict on a message of a fast batch, whose messages are independent of each other.
         Its errors have another order than those of a message without a batch.
         """

@@ -22,7 +22,7 @@ from tradewind.api.stream_types import ErrorDetail
 from tradewind.api.versioning import is_level_known
 from tradewind.stream import header_fields
 from tradewind.stream.fast_core import OpenFastBatch, read_reply
-from tradewind.stream.publish_checks import Accept, Busy, Duplicate, Publish
+from tradewind.stream.publish_checks import Accept, BusyVerdict, Duplicate, Publish
 from tradewind.stream.staging import ID_BYTES_MAX, BatchLimits
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class FastBatches:
         self,
         limits: BatchLimits,
         ingest: Ingest,
-        checks: Callable[[Publish], Accept | Duplicate | Busy],
+        checks: Callable[[Publish], Accept | Duplicate | BusyVerdict],
         store: Callable[[Publish, Accept], int],
     ) -> None:
         self._limits = limits
@@ -127,7 +127,7 @@ class FastBatches:
         message = _without_level(message)
         try:
             verdict = self._checks(message)
-            if isinstance(verdict, Busy):
+            if isinstance(verdict, BusyVerdict):
                 raise errors.STREAM_TOO_MANY_REQUESTS()
         except errors.ApiError as error:
             self._refuse(batch, reply, number, error, is_last=is_last)

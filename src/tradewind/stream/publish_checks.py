@@ -95,7 +95,7 @@ class Duplicate(msgspec.Struct, frozen=True):
     seq: int
 
 
-class Busy(msgspec.Struct, frozen=True):
+class BusyVerdict(msgspec.Struct, frozen=True):
     """The verdict that there is no room to remember an id; the message may be sent again later."""
 
 
@@ -122,7 +122,9 @@ class PublishChecks(msgspec.Struct):
         marker = Publish(subject, marker_header(config), b"", {})
         return marker, Accept(b"", ttl_ns=marker_ttl_ns(config))
 
-    def checks(self, message: Publish, last_id: bytes, turn: Turn) -> Accept | Duplicate | Busy:
+    def checks(
+        self, message: Publish, last_id: bytes, turn: Turn
+    ) -> Accept | Duplicate | BusyVerdict:
         """The verdict on a message; ApiError is the reply if it is refused."""
         config = self.config
         size = len(message.header) + len(message.payload)
@@ -147,7 +149,7 @@ class PublishChecks(msgspec.Struct):
             raise errors.STREAM_WRONG_LAST_MSG_ID(id=last_id.decode("utf-8", "replace"))
         rollup = self.rollup(message) or (ROLLUP_SUBJECT if timing is not None else "")
         if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
-            return Busy()
+            return BusyVerdict()
         header, ttl_ns = with_longer_ttl(message.header, ttl_ns, config)
         if timing is not None:
             header = with_rollup(header, fields)

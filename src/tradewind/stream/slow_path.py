@@ -23,7 +23,7 @@ from tradewind.store.files.disk import DiskError
 from tradewind.stream import header_fields
 from tradewind.stream.batch_checks import BatchCheck
 from tradewind.stream.fast_batch_intake import FastBatches
-from tradewind.stream.publish_checks import Accept, Busy, Duplicate, Publish
+from tradewind.stream.publish_checks import Accept, BusyVerdict, Duplicate, Publish
 from tradewind.stream.reply_bodies import or_stored
 from tradewind.stream.staging import OpenBatch, Staging
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tradewind.stream.publish_checks import PublishChecks
     from tradewind.stream.reply_bodies import ReplyBodies
     from tradewind.stream.schedules import ScheduledRun
-    from tradewind.stream.storing import Storing
+    from tradewind.stream.storing import MessageStorage
     from tradewind.stream.stream_context import StreamContext
 
 
@@ -52,7 +52,7 @@ class SlowPath:
         ingest: Ingest,
         bodies: ReplyBodies,
         checks: PublishChecks,
-        storing: Storing,
+        storing: MessageStorage,
     ) -> None:
         self._name = name
         self._context = context
@@ -103,21 +103,23 @@ class SlowPath:
             return subject
         return self.transform.apply_bytes(subject) or subject
 
-    def check(self, message: Publish) -> Accept | Duplicate | Busy:
+    def check(self, message: Publish) -> Accept | Duplicate | BusyVerdict:
         """The verdict on a message; ApiError if it is refused."""
         return self._checks.checks(message, self._ingest.last_id, self._turn)
 
-    def _check_fast(self, message: Publish) -> Accept | Duplicate | Busy:
+    def _check_fast(self, message: Publish) -> Accept | Duplicate | BusyVerdict:
         """The verdict on a message of a fast batch."""
         if not message.header:
             return self.check(message)
         return BatchCheck(self._checks, self._turn).check_alone(message, self._ingest.last_id)
 
-    def carry_out(self, message: Publish, verdict: Accept | Duplicate | Busy, reply: bytes) -> None:
+    def carry_out(
+        self, message: Publish, verdict: Accept | Duplicate | BusyVerdict, reply: bytes
+    ) -> None:
         """Act on a verdict; StoreError."""
         if isinstance(verdict, Duplicate):
             self._ingest.acknowledge(reply, verdict.seq, duplicate=True)
-        elif isinstance(verdict, Busy):
+        elif isinstance(verdict, BusyVerdict):
             self._ingest.refuse(reply)
         else:
             seq = self._storing.store(message, verdict)

@@ -48,7 +48,7 @@ class StoredPublish(msgspec.Struct, frozen=True):
     previous_seq: int
 
 
-class Storing:
+class MessageStorage:
     """The storing of one stream, its `owner`."""
 
     def __init__(self, owner: StoringOwner, ingest: Ingest, turn: Turn) -> None:

@@ -4,10 +4,10 @@ Owns the store of one stream, its subjects in the account and its life cycle: cr
 active, updated, closed or deleted. It makes the parts, gives them its configuration, and knows when
 one of them has something to do:
 
-    Ingest        takes every message, and stores what is not unusual       Schedules   what is due
-    SlowPath      takes the rest: checks, batches, copies                   Upkeep      removals
-    Storing       stores it, and does what that brings about                DirectGet   readers
-    CommitPath    makes changes durable, then answers                       MessageIds  duplicates
+    Ingest          takes every message, and stores what is not unusual     Schedules   what is due
+    SlowPath        takes the rest: checks, batches, copies                 Upkeep      removals
+    MessageStorage  stores it, and does what that brings about              DirectGet   readers
+    CommitPath      makes changes durable, then answers                     MessageIds  duplicates
 
 It never takes a message itself, and never knows its consumers: the engine informs it of interest,
 and asks it for messages.
@@ -52,7 +52,7 @@ from tradewind.stream.reply_bodies import ReplyBodies, or_stored
 from tradewind.stream.schedule_intake import ScheduleIntake
 from tradewind.stream.schedules import Schedules
 from tradewind.stream.slow_path import SlowPath
-from tradewind.stream.storing import Storing
+from tradewind.stream.storing import MessageStorage
 from tradewind.stream.stream_context import StreamContext
 from tradewind.stream.upkeep import ConsumerInterest, Upkeep
 
@@ -112,7 +112,7 @@ class Stream:
         )
         self.ingest.stream = self
         self.commits = CommitPath(self, self.ingest, files)
-        self.storing = Storing(self, self.ingest, self.turn)
+        self.storing = MessageStorage(self, self.ingest, self.turn)
         self.checks: PublishChecks = PublishChecks(
             self.config, store, self.ids, context.resources, self.is_wanted
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.times import format_time
-from tradewind.api.truncation_types import Criteria, Removed
+from tradewind.api.truncation_types import Criteria, RemovedMessages
 from tradewind.store.contract import NotFoundError
 from tradewind.store.table.bounded_walk import look_for
 
@@ -41,11 +41,11 @@ class Tally:
         self._first = self._first or message
         self._last = message
 
-    def members(self) -> Removed:
+    def members(self) -> RemovedMessages:
         """The members of an answer."""
         if self._first is None or self._last is None:
-            return Removed()
-        return Removed(
+            return RemovedMessages()
+        return RemovedMessages(
             messages=self.messages,
             bytes=self.bytes,
             first_seq=self._first.seq,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
+from tradewind.broker.identity import Credentials, DeferredCheck, Identity, Rejection
 from tradewind.route.permission_rules import PermissionRules
 
 GLOBAL_ACCOUNT = "$G"
@@ -21,7 +21,10 @@ class OpenGate:
     def __init__(self, account: str = GLOBAL_ACCOUNT) -> None:
         self._identity = Identity(account)
 
-    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:  # noqa: ARG002
+    def check(
+        self,
+        credentials: Credentials,  # noqa: ARG002
+    ) -> Identity | Rejection | DeferredCheck:
         """Admit the client, whatever its credentials."""
         return self._identity
 
@@ -59,13 +62,15 @@ class UserGate:
         """Whether a connection has to present credentials."""
         return self._stranger is None
 
-    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+    def check(self, credentials: Credentials) -> Identity | Rejection | DeferredCheck:
         """Compare name and password."""
         if not credentials.user and self._stranger is not None:
             return self._identity(self._users[self._stranger])
         if self._deferred and credentials.user:
             known = credentials.user in self._users
-            return Deferred(lambda: self._decide(credentials), credentials.user if known else None)
+            return DeferredCheck(
+                lambda: self._decide(credentials), credentials.user if known else None
+            )
         return self._decide(credentials)
 
     def _decide(self, credentials: Credentials) -> Identity | Rejection:

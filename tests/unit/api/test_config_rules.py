@@ -17,7 +17,7 @@ from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.api.endpoints import parse_subject
 from tradewind.api.errors import ApiError, ErrorKind
 from tradewind.api.limits import (
-    Reserved,
+    Reservations,
     ServerLimits,
     check_resources,
     check_resources_of_update,
@@ -67,7 +67,7 @@ class Engine:
             config, streams=self.streams, pedantic=pedantic, server=SERVER, account=ACCOUNT
         )
         if config.name not in self.streams:
-            check_resources(checked, Reserved(), ACCOUNT, SERVER)
+            check_resources(checked, Reservations(), ACCOUNT, SERVER)
             stream_rules.check_overlap(checked, self.owners())
         self.streams[config.name] = checked
         return checked
@@ -83,7 +83,7 @@ class Engine:
         checked = stream_rules.check_stream_update(
             old, checked, streams=self.streams, pedantic=pedantic, **limits
         )
-        check_resources_of_update(old, checked, Reserved(), ACCOUNT, SERVER)
+        check_resources_of_update(old, checked, Reservations(), ACCOUNT, SERVER)
         stream_rules.check_overlap(checked, self.owners())
         stream_rules.check_consumer_limits(
             checked,
@@ -255,18 +255,18 @@ def test_the_server_bounds_the_window_of_duplicates() -> None:
 @pytest.mark.parametrize(
     ("config", "reserved", "kind"),
     [
-        (StreamConfig(max_bytes=60), Reserved(streams=1), None),
-        (StreamConfig(max_bytes=60), Reserved(streams=2), errors.MAXIMUM_STREAMS_LIMIT),
-        (StreamConfig(max_bytes=61), Reserved(account_storage_bytes=40), "storage"),
-        (StreamConfig(max_bytes=60), Reserved(account_storage_bytes=40), None),
-        (StreamConfig(max_bytes=60), Reserved(server_storage_bytes=141), "storage"),
-        (StreamConfig(max_bytes=-1), Reserved(account_storage_bytes=100), "storage"),
-        (StreamConfig(max_bytes=1, storage=StorageType.MEMORY), Reserved(), "memory"),
-        (StreamConfig(max_bytes=-1, storage=StorageType.MEMORY), Reserved(), "memory"),
+        (StreamConfig(max_bytes=60), Reservations(streams=1), None),
+        (StreamConfig(max_bytes=60), Reservations(streams=2), errors.MAXIMUM_STREAMS_LIMIT),
+        (StreamConfig(max_bytes=61), Reservations(account_storage_bytes=40), "storage"),
+        (StreamConfig(max_bytes=60), Reservations(account_storage_bytes=40), None),
+        (StreamConfig(max_bytes=60), Reservations(server_storage_bytes=141), "storage"),
+        (StreamConfig(max_bytes=-1), Reservations(account_storage_bytes=100), "storage"),
+        (StreamConfig(max_bytes=1, storage=StorageType.MEMORY), Reservations(), "memory"),
+        (StreamConfig(max_bytes=-1, storage=StorageType.MEMORY), Reservations(), "memory"),
     ],
 )
 def test_streams_fit_into_what_is_left(
-    config: StreamConfig, reserved: Reserved, kind: ErrorKind | str | None
+    config: StreamConfig, reserved: Reservations, kind: ErrorKind | str | None
 ) -> None:
     account = JetStreamAccountLimits(max_streams=2, max_storage=100, max_memory=0)
     server = ServerLimits(storage_bytes_max=200)
@@ -285,7 +285,7 @@ def test_streams_fit_into_what_is_left(
 
 def test_a_stream_may_always_shrink() -> None:
     account = JetStreamAccountLimits(max_storage=100)
-    full = Reserved(account_storage_bytes=95)
+    full = Reservations(account_storage_bytes=95)
     old, new = StreamConfig(max_bytes=10), StreamConfig(max_bytes=9)
     check_resources_of_update(old, new, full, account, ServerLimits())
     check_resources_of_update(old, StreamConfig(max_bytes=-1), full, account, ServerLimits())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.broker.identity import Deferred, Identity, Rejection
+from tradewind.broker.identity import DeferredCheck, Identity, Rejection
 from tradewind.broker.password_checks import CheckQueue, FairQueue
 from tradewind.broker.room import source_of
 from tradewind.options import Secret
@@ -21,8 +21,8 @@ THREADS = 2
 GRANTED, REFUSED = Identity("A"), Rejection("no")
 
 
-def login(user: str | None, *, good: bool = False) -> Deferred:
-    return Deferred(lambda: GRANTED if good else REFUSED, user)
+def login(user: str | None, *, good: bool = False) -> DeferredCheck:
+    return DeferredCheck(lambda: GRANTED if good else REFUSED, user)
 
 
 @dataclass
@@ -202,7 +202,7 @@ class HashedGate(UserGate):
 
     def check(self, credentials):  # type: ignore[no-untyped-def]
         decision = super().check(credentials)
-        if not isinstance(decision, Deferred) or decision.user is None:
+        if not isinstance(decision, DeferredCheck) or decision.user is None:
             return decision
 
         def decide() -> Identity | Rejection:
@@ -210,7 +210,7 @@ class HashedGate(UserGate):
             return decision.decide()
 
         user = self._users[decision.user]
-        return Deferred(decide, user.name, self._identity(user), Secret(user.password))
+        return DeferredCheck(decide, user.name, self._identity(user), Secret(user.password))
 
 
 def reload(server: InProcessServer, gate: UserGate) -> None:

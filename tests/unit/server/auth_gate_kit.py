@@ -7,7 +7,7 @@ import base64
 import bcrypt
 
 from tradewind import nkeys
-from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
+from tradewind.broker.identity import Credentials, DeferredCheck, Gate, Identity, Rejection
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -59,7 +59,7 @@ def decide(
     options: ServerOptions, credentials: Credentials, listener: Listener = "standard"
 ) -> Identity | Rejection:
     answer = build_gate(options, listener).check(credentials)
-    return answer.decide() if isinstance(answer, Deferred) else answer
+    return answer.decide() if isinstance(answer, DeferredCheck) else answer
 
 
 def enters(

@@ -27,7 +27,7 @@ from auth_gate_kit import (
 )
 from msgspec.structs import replace
 
-from tradewind.broker.identity import Credentials, Deferred, Identity
+from tradewind.broker.identity import Credentials, DeferredCheck, Identity
 from tradewind.errors import ConfigError
 from tradewind.options import (
     AccountOptions,
@@ -119,7 +119,7 @@ def test_the_token_alone_opens_a_server_with_a_token() -> None:
 def test_a_hashed_token_is_checked_in_a_worker() -> None:
     gate = build_gate(with_token(HASHED))
     answer = gate.check(Credentials(token="p"))
-    assert isinstance(answer, Deferred)
+    assert isinstance(answer, DeferredCheck)
     assert answer.decide() == Identity("$G", "[REDACTED]")
     assert not enters(with_token(HASHED), Credentials(token=HASHED))
     assert not enters(with_token(HASHED), Credentials(token=""))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from certificates import Authority
 from thoroughness import some
 from tradewind import nkeys
-from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
+from tradewind.broker.identity import Credentials, DeferredCheck, Identity, Rejection
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -167,7 +167,7 @@ def test_the_gate_decides_as_the_model(
     gate = build_gate(options, listener)
     for credentials in attempts:
         answer = gate.check(credentials)
-        final = answer.decide() if isinstance(answer, Deferred) else answer
+        final = answer.decide() if isinstance(answer, DeferredCheck) else answer
         expected = model(options, listener, credentials)
         event("accepted" if expected else "refused")
         if expected is None:
@@ -201,5 +201,5 @@ def test_announcing_no_auth_means_that_presenting_nothing_enters(
 @given(servers(), st.builds(Credentials, *[st.text(max_size=8)] * 6, st.binary(max_size=8)))
 def test_random_credentials_never_raise(options: ServerOptions, credentials: Credentials) -> None:
     answer = build_gate(options).check(credentials)
-    final = answer.decide() if isinstance(answer, Deferred) else answer
+    final = answer.decide() if isinstance(answer, DeferredCheck) else answer
     assert isinstance(final, Identity | Rejection)

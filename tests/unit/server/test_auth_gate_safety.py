@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from certificates import Authority
 from tradewind import nkeys
-from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
+from tradewind.broker.identity import Credentials, DeferredCheck, Identity, Rejection
 from tradewind.errors import ConfigError
 from tradewind.options import (
     AuthorizationOptions,
@@ -116,8 +116,8 @@ def test_bcrypt_never_runs_while_checking(monkeypatch: pytest.MonkeyPatch) -> No
     known = gate.check(Credentials(user="a", password="p"))
     unknown = gate.check(Credentials(user="z", password="p"))
     assert callers == []
-    assert isinstance(known, Deferred)
-    assert isinstance(unknown, Deferred)
+    assert isinstance(known, DeferredCheck)
+    assert isinstance(unknown, DeferredCheck)
     assert isinstance(known.decide(), Identity)
     assert isinstance(unknown.decide(), Rejection)
     assert len(callers) == 2
@@ -162,7 +162,7 @@ def test_secrets_are_in_no_reason_and_no_repr(tmp_path: Path) -> None:
         sent = replace(credentials, password=presented, token=presented, jwt=presented)
         gate = build_gate(options)
         answer = gate.check(sent)
-        final = answer.decide() if isinstance(answer, Deferred) else answer
+        final = answer.decide() if isinstance(answer, DeferredCheck) else answer
         assert isinstance(final, Rejection)
         assert final.reason
         for text in (repr(answer), repr(final), repr(gate), repr(sent), str(gate_notices(options))):

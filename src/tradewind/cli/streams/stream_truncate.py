@@ -23,7 +23,7 @@ from tradewind.cli.frame.text_formats import (
 )
 
 if TYPE_CHECKING:
-    from tradewind.api.truncation_types import Removed
+    from tradewind.api.truncation_types import RemovedMessages
 
 app = CommandApp("Truncate streams and undo truncations")
 
@@ -149,14 +149,14 @@ def _duration(text: str) -> timedelta | None:
     return timedelta(microseconds=parse_duration_ns(text, "--keep-for") / 1000) if text else None
 
 
-def _tell(removed: Removed, what: str, *, json: bool) -> None:
+def _tell(removed: RemovedMessages, what: str, *, json: bool) -> None:
     if json:
         print_json(removed)
     else:
         line(_text(removed, what))
 
 
-def _text(removed: Removed, what: str) -> str:
+def _text(removed: RemovedMessages, what: str) -> str:
     text = f"{counted(removed.messages, 'message')} ({size_text(removed.bytes)}) {what}"
     if not removed.messages:
         return text

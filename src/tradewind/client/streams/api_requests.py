@@ -18,7 +18,7 @@ from tradewind.api.base import ApiStruct, encode
 from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.names import is_valid_name
-from tradewind.api.responses import Paged
+from tradewind.api.responses import PagedResponse
 from tradewind.api.stream_types import ErrorDetail
 from tradewind.api.times import format_time
 from tradewind.client.api_errors import make_api_error
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", bound=ApiStruct)
 Item = TypeVar("Item")
-Page = TypeVar("Page", bound=Paged)
+Page = TypeVar("Page", bound=PagedResponse)
 # Between attempts while a cluster elects a leader.
 LEADER_WAIT = 0.25
 # Requests that a killed leader has not answered are lost without an error.

@@ -15,12 +15,12 @@ from tradewind.api.request_types import (
 )
 from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
 from tradewind.api.stream_rules import check_stream_config
-from tradewind.jetstream.api_request import ApiRequest, Durable
+from tradewind.jetstream.api_request import ApiRequest, DurableAnswer
 from tradewind.jetstream.stream_catalog import reserved
 from tradewind.subjects import is_valid_literal
 
 
-def snapshot(request: ApiRequest) -> Durable:
+def snapshot(request: ApiRequest) -> DurableAnswer:
     """STREAM.SNAPSHOT."""
     content: StreamSnapshotRequest = request.content
     hosted = request.hosted()
@@ -30,7 +30,7 @@ def snapshot(request: ApiRequest) -> Durable:
     begin = request.engine.snapshots.prepare(hosted, content, state, request.client)
     response = StreamSnapshotResponse(config=hosted.config, state=state)
     # Nothing leaves the server that a power failure could take back.
-    return Durable(hosted, response, errors.STREAM_SNAPSHOT, begin)
+    return DurableAnswer(hosted, response, errors.STREAM_SNAPSHOT, begin)
 
 
 def restore(request: ApiRequest) -> StreamRestoreResponse:

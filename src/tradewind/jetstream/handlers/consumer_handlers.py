@@ -36,7 +36,7 @@ from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.consumer.consumer import ResetError, ServerConsumer
 from tradewind.durations import MILLISECOND_NS, format_duration
 from tradewind.jetstream import consumer_catalog
-from tradewind.jetstream.api_request import ApiRequest, Durable, Headed
+from tradewind.jetstream.api_request import ApiRequest, DurableAnswer, HeadedAnswer
 from tradewind.jetstream.infos import consumer_info, fields_of
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.replication.origins import IDENTITY_FIELD, fields_of_block
@@ -55,7 +55,7 @@ INFOS_PER_STEP: Final = 64
 _GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 
 
-def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
+def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | HeadedAnswer]:
     """All four forms of CONSUMER.CREATE. A server that creates one for a mirror or source names the
     stream it expects; the answer names the actual one.
     """
@@ -80,7 +80,7 @@ def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
     response = ConsumerCreateResponse(**fields_of(consumer_info(request.engine, consumer)))
     if not is_for_server(config):
         return response
-    return Headed(response, _identity_header(request.hosted()))
+    return HeadedAnswer(response, _identity_header(request.hosted()))
 
 
 def _short_wait_ns(config: ConsumerConfig | None) -> int | None:
@@ -210,7 +210,7 @@ def unpin(request: ApiRequest) -> ConsumerUnpinResponse:
     return ConsumerUnpinResponse()
 
 
-def reset(request: ApiRequest) -> Steps[Durable | None]:
+def reset(request: ApiRequest) -> Steps[DurableAnswer | None]:
     """CONSUMER.RESET; there is no answer for a missing consumer."""
     hosted = request.tenant.streams.get(request.call.stream)
     consumer = hosted.consumers.get(request.call.consumer) if hosted is not None else None
@@ -230,4 +230,6 @@ def reset(request: ApiRequest) -> Steps[Durable | None]:
     fields = fields_of(consumer_info(request.engine, consumer))
     response = ConsumerResetResponse(**fields, reset_seq=seq)
     header = _identity_header(hosted) if _expected_identity(request) is not None else b""
-    return Durable(hosted, response, errors.CONSUMER_STORE_FAILED, consumer=consumer, header=header)
+    return DurableAnswer(
+        hosted, response, errors.CONSUMER_STORE_FAILED, consumer=consumer, header=header
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api import errors
 from tradewind.api.request_types import MsgDeleteRequest, MsgGetRequest
 from tradewind.api.responses import MsgDeleteResponse, MsgGetResponse
-from tradewind.jetstream.api_request import ApiRequest, Durable
+from tradewind.jetstream.api_request import ApiRequest, DurableAnswer
 from tradewind.stream.stream_queries import check_get
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 HELD_READ_BYTES_MAX: Final = 8_388_608
 
 
-class HeldRead(Durable, frozen=True):
+class HeldRead(DurableAnswer, frozen=True):
     """The answer with a message that is not durable yet; the bytes of waiting answers are
     bounded.
     """
 
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
-        """See `Durable`."""
+        """See `DurableAnswer`."""
         hosted, response = self.hosted, self.response
         assert isinstance(response, MsgGetResponse)
         assert response.message is not None
@@ -41,7 +41,7 @@ class HeldRead(Durable, frozen=True):
         super().when_durable(finished)
 
 
-def get(request: ApiRequest) -> MsgGetResponse | Durable:
+def get(request: ApiRequest) -> MsgGetResponse | DurableAnswer:
     """STREAM.MSG.GET."""
     content: MsgGetRequest = request.content
     check_get(content)
@@ -55,9 +55,9 @@ def get(request: ApiRequest) -> MsgGetResponse | Durable:
     return HeldRead(hosted, response, errors.STREAM_STORE_FAILED)
 
 
-def delete(request: ApiRequest) -> Durable:
+def delete(request: ApiRequest) -> DurableAnswer:
     """STREAM.MSG.DELETE."""
     content: MsgDeleteRequest = request.content
     hosted = request.hosted()
     hosted.stream.delete_message(content.seq, erase=not content.no_erase)
-    return Durable(hosted, MsgDeleteResponse(success=True), errors.STREAM_MSG_DELETE_FAILED)
+    return DurableAnswer(hosted, MsgDeleteResponse(success=True), errors.STREAM_MSG_DELETE_FAILED)

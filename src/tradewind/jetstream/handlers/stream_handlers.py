@@ -28,7 +28,7 @@ from tradewind.api.responses import (
     StreamUpdateResponse,
 )
 from tradewind.jetstream import stream_catalog
-from tradewind.jetstream.api_request import ApiRequest, Durable
+from tradewind.jetstream.api_request import ApiRequest, DurableAnswer
 from tradewind.jetstream.infos import fields_of, plain_config, stream_info
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.stream.stream_queries import SUBJECTS_PAGE, deleted_list, subject_page, with_details
@@ -174,7 +174,7 @@ def delete(request: ApiRequest) -> Steps[StreamDeleteResponse]:
     return StreamDeleteResponse(success=True)
 
 
-def purge(request: ApiRequest) -> Steps[Durable]:
+def purge(request: ApiRequest) -> Steps[DurableAnswer]:
     """STREAM.PURGE."""
     content: StreamPurgeRequest = request.content
     if content.seq and content.keep:
@@ -189,4 +189,4 @@ def purge(request: ApiRequest) -> Steps[Durable]:
         if purged >= step_size or number:
             yield let_others_go_first
     response = StreamPurgeResponse(success=True, purged=total)
-    return Durable(hosted, response, errors.STREAM_PURGE_FAILED)
+    return DurableAnswer(hosted, response, errors.STREAM_PURGE_FAILED)

@@ -15,7 +15,7 @@ from tradewind.api.stream_types import RetentionPolicy
 from tradewind.api.times import format_time
 from tradewind.api.truncation_types import (
     WINDOWS_MAX,
-    Removed,
+    RemovedMessages,
     StreamTruncateRequest,
     StreamTruncateResponse,
     StreamUndoRequest,
@@ -25,7 +25,7 @@ from tradewind.api.truncation_types import (
 )
 from tradewind.chain.chain_entries import PURGED
 from tradewind.errors import StoreError
-from tradewind.jetstream.api_request import Answer, ApiRequest, Durable
+from tradewind.jetstream.api_request import Answer, ApiRequest, DurableAnswer
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.undo import bring_back
 from tradewind.store.folder.shelf import (
@@ -82,7 +82,7 @@ def truncate(request: ApiRequest) -> Steps[Answer]:
         members["undo_until"] = format_time(shelf.name.until_ns)
         hosted.companions.set()
     response = StreamTruncateResponse(**members, success=True)
-    return Durable(hosted, response, errors.STREAM_PURGE_FAILED)
+    return DurableAnswer(hosted, response, errors.STREAM_PURGE_FAILED)
 
 
 def _make_room(hosted: HostedStream, shelf: Shelf, found: list[MessageCopy]) -> None:
@@ -212,12 +212,12 @@ def undo(request: ApiRequest) -> Steps[Answer]:
 def _look_at(folder: StreamFolder, name: ShelfName, found: list[UndoWindow]) -> None:
     """Read the content of a shelf; runs in a worker."""
     store = read_shelf(folder, name)
-    removed = Removed()
+    removed = RemovedMessages()
     if store is not None:
         state = store.table.state
         store.close()
         if state.msgs:
-            removed = Removed(
+            removed = RemovedMessages(
                 messages=state.msgs,
                 bytes=state.bytes,
                 first_seq=state.first_seq,

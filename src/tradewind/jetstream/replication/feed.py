@@ -25,7 +25,7 @@ from tradewind.jetstream.replication.origin_links import UNHEARD
 from tradewind.jetstream.replication.origins import (
     IDENTITY_FIELD,
     SEQUENCE_MAX,
-    Begun,
+    OriginPosition,
     OriginView,
     begun_of,
     create_request,
@@ -77,7 +77,7 @@ class OriginReply(NamedTuple):
 NO_REPLY: Final = OriginReply(b"", b"")
 
 
-class Waiting(NamedTuple):
+class FlowRequest(NamedTuple):
     """A flow control request, answered when the copy of the origin's message `stream_seq` is
     durable.
     """
@@ -103,8 +103,8 @@ class Feed:
         self._steps: Steps | None = None
         self._round = 0  # distinguishes answers to earlier requests
         self._failures = 0
-        self._begun: Begun | None = None
-        self._waiting: Waiting | None = None
+        self._begun: OriginPosition | None = None
+        self._waiting: FlowRequest | None = None
         self._probe_seq = 0  # the first message must be the one that the mirror has there; 0: any
         self._stalls = 0  # heartbeats in a row that say that answers to flow control are missing
         self._stalled_at = 0  # messages that had come with the last of them
@@ -303,7 +303,7 @@ class Feed:
 
     def _create_unseen(
         self, view: OriginView, next_seq: int
-    ) -> Generator[OriginRequest, OriginReply, tuple[Begun, int]]:
+    ) -> Generator[OriginRequest, OriginReply, tuple[OriginPosition, int]]:
         """Create a consumer of an origin whose information cannot be read.
 
         For a mirror it begins with the last message that was copied, which is compared when it
@@ -348,7 +348,7 @@ class Feed:
 
     def _create(
         self, identity: str, next_seq: int
-    ) -> Generator[OriginRequest, OriginReply, tuple[Begun, str]]:
+    ) -> Generator[OriginRequest, OriginReply, tuple[OriginPosition, str]]:
         """Create the feed's own consumer; servers that do not support sourcing get a plainer
         request. Returns the identity of the stream as well; an empty `identity` accepts any stream.
         """
@@ -407,7 +407,7 @@ class Feed:
             metadata[f"_nats.{kind}.domain"] = self._engine.domain
         return metadata
 
-    def _reset_given(self) -> Generator[OriginRequest, OriginReply, Begun]:
+    def _reset_given(self) -> Generator[OriginRequest, OriginReply, OriginPosition]:
         """Reset a consumer that a user has created for this source. Its information is requested
         first, to report what is wrong with it: a reset of a missing consumer is not answered.
         """
@@ -495,7 +495,7 @@ class Feed:
             before = self._waiting
             if before is not None:
                 stream_seq, consumer_seq = before.stream_seq, before.consumer_seq
-            self._waiting = Waiting(subject, stream_seq, consumer_seq)
+            self._waiting = FlowRequest(subject, stream_seq, consumer_seq)
 
     def _note_stall(self, *, is_stalled: bool) -> None:
         """Count how often the consumer waits for an answer that it was given before: a consumer

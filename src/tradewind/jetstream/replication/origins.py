@@ -40,7 +40,7 @@ class OriginView(msgspec.Struct, frozen=True):
     is_known: bool = True
 
 
-class Begun(msgspec.Struct, frozen=True):
+class OriginPosition(msgspec.Struct, frozen=True):
     """The position in a response about a consumer, and how many messages precede it."""
 
     name: str
@@ -90,12 +90,12 @@ def time_of(document: Mapping[str, Any]) -> int:
     return _time(message["time"])
 
 
-def begun_of(document: Mapping[str, Any]) -> Begun:
+def begun_of(document: Mapping[str, Any]) -> OriginPosition:
     """Parse a response about a consumer."""
     config, delivered = document.get("config"), document.get("delivered")
     if not isinstance(config, dict) or not isinstance(delivered, dict):
         raise unavailable("the response about the consumer has no `config` or no `delivered`")
-    return Begun(
+    return OriginPosition(
         str(document.get("name", "")),
         _number(delivered, "stream_seq"),
         _number(delivered, "consumer_seq"),

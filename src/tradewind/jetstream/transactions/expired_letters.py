@@ -2,8 +2,8 @@
 
 Owns which consumers of a stream miss expired messages, and which of its messages are retained after
 their expiry, until copies of them are durable. It follows the consumers, not the configuration of
-the stream, and is asked until the stream is closed, so it is beside the stream (`Shared`) and not a
-companion.
+the stream, and is asked until the stream is closed, so it is beside the stream (`SharedState`) and
+not a companion.
 
 The copies for all consumers that miss a message, its removal and the marker that it may leave are
 one transaction, so that nothing is lost and nothing is stored twice. If a stream refuses its copy,
@@ -61,7 +61,7 @@ class ExpiredLetters:
         upkeep.look_again()
 
     def save(self) -> None:
-        """See `Shared`: the journal has all that is under way."""
+        """See `SharedState`: the journal has all that is under way."""
 
     @property
     def is_full(self) -> bool:

@@ -33,7 +33,7 @@ from tradewind.pipelines.tables.table_spec import (
 )
 
 if TYPE_CHECKING:
-    from tradewind.decoding.decoder_contract import Decoded, Decoder
+    from tradewind.decoding.decoder_contract import DecodedPayloads, Decoder
 
 PUT: Final = "PUT"
 HOUR_US: Final = 3_600_000_000
@@ -150,7 +150,7 @@ class TableRowTask:
         found = self._step.decoder.fields(payloads, self._fields)
         self._fields = joined_fields([self._fields, found], self._step.fields)
 
-    def _with_reasons(self, payloads: pa.Array, decoded: Decoded) -> pa.Array:
+    def _with_reasons(self, payloads: pa.Array, decoded: DecodedPayloads) -> pa.Array:
         """The texts for payloads that could not be decoded, beside what others have left over."""
         texts = decoded.rescued.to_pylist()
         reasons = decoded.reasons.to_pylist()

@@ -33,7 +33,7 @@ from tradewind.jwt import UserClaims
 from tradewind.jwt.codec import encode
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.server.auth.callout_answers import CalloutError, CalloutQuestion, read_answer
-from tradewind.server.auth.callout_requests import Claimed, request_claims
+from tradewind.server.auth.callout_requests import ClaimedUser, request_claims
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import InternalMessage
@@ -57,7 +57,7 @@ class CalloutService(msgspec.Struct, frozen=True):
     xkey: str = ""
 
 
-class _Waiting(msgspec.Struct, eq=False):
+class _PendingCallout(msgspec.Struct, eq=False):
     """A pending request; `claims` are those of its response, while an account is fetched."""
 
     question: CalloutQuestion
@@ -78,7 +78,7 @@ class CalloutDesk:
         self.broker: Broker | None = None
         self._room = Room(WAITING_MAX)
         self._guests: Guests[str] = Guests(self._room)
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingCallout] = {}
         self._heard: set[str] = set()
         self._inbox = ""
 
@@ -96,7 +96,7 @@ class CalloutDesk:
         self,
         service: CalloutService,
         credentials: Credentials,
-        claimed: Claimed,
+        claimed: ClaimedUser,
         is_issuer: Callable[[str, str], bool],
         admit: Admit,
         key: object,
@@ -116,7 +116,7 @@ class CalloutDesk:
         service: CalloutService,
         session: Session,
         credentials: Credentials,
-        claimed: Claimed,
+        claimed: ClaimedUser,
         is_issuer: Callable[[str, str], bool],
         admit: Admit,
         decided: Callable[[Identity | Rejection], None],
@@ -160,7 +160,7 @@ class CalloutDesk:
             header = f"NATS/1.0\r\n{XKEY_FIELD}: {self.curve_key.public}\r\n\r\n".encode()
         number = _random_text()
         self._hear(service.account)
-        self._waiting[number] = _Waiting(question, credentials, admit, decided)
+        self._waiting[number] = _PendingCallout(question, credentials, admit, decided)
         self._guests.add(number, session.remote_ip)
         account.publish(SUBJECT, payload, self._inbox + number, header)
         return lambda: self._forget(number)
@@ -208,7 +208,9 @@ class CalloutDesk:
         elif not decision.start(lambda: self._admit(number)):
             self._decide(number, waiting, Rejection("too many logins wait for their accounts"))
 
-    def _decide(self, number: str, waiting: _Waiting, decision: Identity | Rejection) -> None:
+    def _decide(
+        self, number: str, waiting: _PendingCallout, decision: Identity | Rejection
+    ) -> None:
         self._forget(number)
         if isinstance(decision, Rejection):
             decision = self._refusal(decision.reason, waiting.question.account)

@@ -12,7 +12,7 @@ from tradewind.broker.identity import (
     Consultation,
     Credentials,
     Decision,
-    Deferred,
+    DeferredCheck,
     Identity,
     Rejection,
 )
@@ -27,7 +27,7 @@ from tradewind.server.auth.callout_client import (
     shown_name,
     without_questions,
 )
-from tradewind.server.auth.callout_requests import Claimed
+from tradewind.server.auth.callout_requests import ClaimedUser
 from tradewind.server.auth.gate import TOKEN_USER, AuthorizeGate
 from tradewind.server.auth.restrictions import (
     connection_types,
@@ -84,11 +84,11 @@ class CalloutGate:
         if not self._configured.is_required:
             return self._consultation(credentials)  # no user is configured, so none is known
         decision = self._configured.check(credentials)
-        if isinstance(decision, Deferred):
+        if isinstance(decision, DeferredCheck):
             return self._deferred(decision, credentials)
         return self._with_verdict(decision, credentials)
 
-    def _deferred(self, deferred: Deferred, credentials: Credentials) -> Deferred:
+    def _deferred(self, deferred: DeferredCheck, credentials: Credentials) -> DeferredCheck:
         def decide() -> Identity | Rejection | Consultation:
             decision = deferred.decide()
             assert not isinstance(decision, Consultation)
@@ -98,7 +98,7 @@ class CalloutGate:
         if identity is not None:
             judged = self._with_verdict(identity, credentials)
             identity = judged if isinstance(judged, Identity) else None
-        return Deferred(decide, deferred.user, identity, deferred.secret)
+        return DeferredCheck(decide, deferred.user, identity, deferred.secret)
 
     def _with_verdict(
         self, decision: Identity | Rejection, credentials: Credentials
@@ -119,7 +119,7 @@ class CalloutGate:
         # A JWT has no meaning here, so the service does not receive one, as in nats-server.
         user = credentials.nkey or credentials.user or (TOKEN_USER if credentials.token else "")
         return self._desk.consultation(
-            self._service, credentials, Claimed(user), self._is_issuer, self._admit, self._key
+            self._service, credentials, ClaimedUser(user), self._is_issuer, self._admit, self._key
         )
 
     def _is_issuer(self, issuer: str, _account: str) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 AUDIENCE = "nats-authorization-request"
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class ClaimedUser(msgspec.Struct, frozen=True):
     """The user that a login claims to be, and its JWT in operator mode."""
 
     user: str
@@ -36,7 +36,7 @@ def request_claims(
     broker: Broker,
     session: Session,
     credentials: Credentials,
-    claimed: Claimed,
+    claimed: ClaimedUser,
     *,
     user_key: str,
     issuer: str,
@@ -61,7 +61,9 @@ def request_claims(
     return AuthorizationRequest(sub=issuer, aud=AUDIENCE, exp=ends_ns // SECOND_NS, nats=fields)
 
 
-def _client_info(session: Session, credentials: Credentials, claimed: Claimed) -> dict[str, Any]:
+def _client_info(
+    session: Session, credentials: Credentials, claimed: ClaimedUser
+) -> dict[str, Any]:
     return _present(
         host=session.remote_ip,
         id=session.cid,
@@ -76,7 +78,7 @@ def _client_info(session: Session, credentials: Credentials, claimed: Claimed) -
 
 
 def _connect_options(
-    session: Session, credentials: Credentials, claimed: Claimed
+    session: Session, credentials: Credentials, claimed: ClaimedUser
 ) -> dict[str, Any]:
     options = session.options
     shown = _present(

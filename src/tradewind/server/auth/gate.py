@@ -13,8 +13,8 @@ Owns the order in which credentials are checked, which is that of nats-server:
 With an auth callout, another gate (`callout_gate`) wraps this one and asks a service.
 
 The gate is immutable, and a reload replaces it as a whole. It never raises and never blocks: bcrypt
-checks are returned as `Deferred`. It never tells a client why it was refused; the reason is logged
-and contains no secret.
+checks are returned as `DeferredCheck`. It never tells a client why it was refused; the reason is
+logged and contains no secret.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tradewind import nkeys
-from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
+from tradewind.broker.identity import Credentials, DeferredCheck, Gate, Identity, Rejection
 from tradewind.errors import ConfigError
 from tradewind.options import (
     GLOBAL_ACCOUNT,
@@ -184,7 +184,7 @@ class AuthorizeGate:
         """Whether a user is identified by its certificate."""
         return self._certificates is not None
 
-    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+    def check(self, credentials: Credentials) -> Identity | Rejection | DeferredCheck:
         """Decide who the client is."""
         if not self._required:
             return Identity(self._open_account, _claimed_name(credentials))
@@ -234,7 +234,7 @@ class AuthorizeGate:
 
     def _check_certificate(
         self, certificates: CertificateMap, credentials: Credentials
-    ) -> Identity | Rejection | Deferred:
+    ) -> Identity | Rejection | DeferredCheck:
         if credentials.certificate is None:
             return Rejection("a client certificate is required")
         from tradewind.server.auth.certificate_users import read_names
@@ -249,7 +249,7 @@ class AuthorizeGate:
         member = self._users[user]
         return self._check_password(member.password, member.identity, credentials)
 
-    def _check_user(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+    def _check_user(self, credentials: Credentials) -> Identity | Rejection | DeferredCheck:
         member = self._users.get(credentials.user)
         if member is None:
             return self._refuse(credentials, "is not configured")
@@ -259,7 +259,7 @@ class AuthorizeGate:
             )
         return self._check_password(member.password, member.identity, credentials)
 
-    def _check_single_user(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+    def _check_single_user(self, credentials: Credentials) -> Identity | Rejection | DeferredCheck:
         if credentials.user != self._single_user:
             return self._refuse(credentials, "is not configured")
         identity = Identity(GLOBAL_ACCOUNT, self._single_user)
@@ -267,7 +267,7 @@ class AuthorizeGate:
 
     def _check_password(
         self, configured: Secret, identity: Identity, credentials: Credentials
-    ) -> Identity | Rejection | Deferred:
+    ) -> Identity | Rejection | DeferredCheck:
         rejection = Rejection(f"user {_shown(identity.user)}: the password is wrong")
         answer = _compare(configured, credentials.password, identity, rejection)
         return self._slowly(rejection, credentials) if answer is rejection else answer
@@ -294,10 +294,10 @@ class AuthorizeGate:
             and member.may_use(connection_type)
         )
 
-    def _refuse(self, credentials: Credentials, why: str) -> Rejection | Deferred:
+    def _refuse(self, credentials: Credentials, why: str) -> Rejection | DeferredCheck:
         return self._slowly(Rejection(f"user {_shown(credentials.user)} {why}"), credentials)
 
-    def _slowly(self, rejection: Rejection, credentials: Credentials) -> Rejection | Deferred:
+    def _slowly(self, rejection: Rejection, credentials: Credentials) -> Rejection | DeferredCheck:
         """Refuse no faster than a hash is checked: the time must not reveal which names exist."""
         decoy, password = self._decoy, credentials.password
         if decoy is None:
@@ -307,12 +307,12 @@ class AuthorizeGate:
             matches_hash(decoy, password)
             return rejection
 
-        return Deferred(decide)
+        return DeferredCheck(decide)
 
 
 def _compare(
     configured: Secret, presented: str, identity: Identity, rejection: Rejection
-) -> Identity | Rejection | Deferred:
+) -> Identity | Rejection | DeferredCheck:
     """`identity` if the secrets match; a closure, unlike a partial, keeps them out of reprs."""
     if not is_hashed(configured):
         return identity if matches_plain(configured, presented) else rejection
@@ -320,7 +320,7 @@ def _compare(
     def decide() -> Identity | Rejection:
         return identity if matches_hash(configured, presented) else rejection
 
-    return Deferred(decide, identity.user, identity, configured)
+    return DeferredCheck(decide, identity.user, identity, configured)
 
 
 def _settings(options: ServerOptions, listener: Listener) -> _Settings:

@@ -72,7 +72,7 @@ def name_collections(watch: TurnWatch) -> Callable[[], None]:
     return lambda: gc.callbacks.remove(collected)
 
 
-class _Dropped:
+class _DroppedObject:
     """A dropped object, which should be garbage. Neither it nor its surroundings are kept alive."""
 
     __slots__ = ("attempts", "due", "root", "surroundings")
@@ -97,7 +97,7 @@ class Collector:
         self._watch = watch
         self._first_seconds = first_seconds
         # One queue per attempt; in each, the objects that are due first come first.
-        self._queues: list[deque[_Dropped]] = [deque() for _ in range(ATTEMPTS_MAX)]
+        self._queues: list[deque[_DroppedObject]] = [deque() for _ in range(ATTEMPTS_MAX)]
         self._timer: asyncio.TimerHandle | None = None
         # Dropped objects that were still in use at the last attempt.
         self.waiting_count = 0
@@ -107,7 +107,7 @@ class Collector:
         that stay.
         """
         due = self._loop.time() + self._first_seconds
-        self._queues[0].append(_Dropped(root, surroundings, due))
+        self._queues[0].append(_DroppedObject(root, surroundings, due))
         self.waiting_count += 1
         if self._timer is None:
             self._timer = self._loop.call_later(self._first_seconds, self._step)
@@ -133,12 +133,12 @@ class Collector:
         self._watch.lap("garbage collection", f"{len(tried)} dropped objects")
         self._watch.end_turn()
 
-    def _age_back(self) -> list[_Dropped]:
+    def _age_back(self) -> list[_DroppedObject]:
         """Move the parts of some due objects; the number of parts is that of one step. An object
         that has already been freed counts as a part, because there may be very many.
         """
         now = self._loop.time()
-        tried: list[_Dropped] = []
+        tried: list[_DroppedObject] = []
         moved = 0
         for queue in self._queues:
             while queue and queue[0].due <= now and moved < STEP_OBJECTS_MAX:
@@ -155,7 +155,7 @@ class Collector:
                 moved += len(parts)
         return tried
 
-    def _judge(self, dropped: _Dropped) -> None:
+    def _judge(self, dropped: _DroppedObject) -> None:
         """Schedule another attempt for an object that still exists, unless there were enough of
         them: it is in use, by a request or a commit.
         """

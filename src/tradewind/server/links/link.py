@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tradewind.server.links.socket_set import SocketSet
 
 
-class Held(Protocol):
+class HeldLink(Protocol):
     """A link that is not read because its receivers are crowded."""
 
     def release(self) -> None:
@@ -45,7 +45,7 @@ class Turns(Protocol):
     def turn_now(self) -> None:
         """End the turn at once: some outbox has grown large."""
 
-    def hold(self, link: Held) -> None:
+    def hold(self, link: HeldLink) -> None:
         """Release the link after a moment, or as soon as a receiver accepts output again."""
 
     def release_held(self) -> None:

@@ -39,7 +39,7 @@ from tradewind.server.auth.callout_client import (
     shown_name,
     without_questions,
 )
-from tradewind.server.auth.callout_requests import Claimed
+from tradewind.server.auth.callout_requests import ClaimedUser
 from tradewind.server.auth.restrictions import (
     connection_types,
     may_come_from,
@@ -155,7 +155,7 @@ class OperatorGate:
         def admit(user: UserClaims, shown: Credentials) -> Identity | Rejection | PendingLogin:
             return self._admit(key, user, shown)
 
-        claimed = Claimed(
+        claimed = ClaimedUser(
             credentials.nkey or credentials.user or claims.sub,
             # The decoded token: what does not decode is not passed on.
             credentials.jwt if self._claims(credentials.jwt) is not None else self._sentinel,

@@ -1,6 +1,6 @@
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import Disk, DiskFile
-from tradewind.store.files.unsettled import Settling
+from tradewind.store.files.unsettled import CreationSyncs
 from tradewind.store.files.vault import KeyWrite
 from tradewind.store.files.witness import TestimonyWrite
 from tradewind.store.folder.rewrite import Rewrite
@@ -22,7 +22,7 @@ class Commit:
     @property
     def given_up(self) -> set[str]: ...
     stale_index: str | None
-    settling: Settling | None
+    settling: CreationSyncs | None
     keys: KeyWrite | None
     removed_keys: list[int]
     witness: TestimonyWrite | None

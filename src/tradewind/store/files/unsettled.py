@@ -5,7 +5,7 @@ failure. No client waits for it: it is part of the next commit of the stream's m
 within the sync interval, at a shutdown, or when something else needs one. So no message counts as
 synced before its folder is.
 
-All of it is for the loop, except `Settling.save`, which is for the worker of the commit.
+All of it is for the loop, except `CreationSyncs.save`, which is for the worker of the commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk
 
 
-class Unsettled:
+class UnsettledCreations:
     """The creations of one stream, of itself or its consumers, that are on their way to the
     disk.
     """
@@ -31,7 +31,7 @@ class Unsettled:
         self._disk = disk
         # Creations to be synced, by path. Every publish reads this table directly, without a call.
         self.waiting: dict[str, Creation] = {}
-        self._settling: Settling | None = None
+        self._settling: CreationSyncs | None = None
 
     def add(self, creation: Creation) -> None:
         """Add a creation that is complete in the operating system."""
@@ -43,14 +43,14 @@ class Unsettled:
         if self._settling is not None:
             self._settling.given_up.add(path)
 
-    def take(self) -> Settling:
+    def take(self) -> CreationSyncs:
         """Take the waiting creations, for a commit to sync them."""
         creations, self.waiting = list(self.waiting.values()), {}
-        self._settling = Settling(self._disk, creations)
+        self._settling = CreationSyncs(self._disk, creations)
         return self._settling
 
 
-class Settling:
+class CreationSyncs:
     """The syncs for one commit. `given_up`: folders that may be missing, because they are
     removed.
     """

@@ -49,7 +49,7 @@ from tradewind.store.table.totals_audit import verify_totals
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
-    from tradewind.store.files.unsettled import Unsettled
+    from tradewind.store.files.unsettled import UnsettledCreations
     from tradewind.store.files.vault import StreamVault
     from tradewind.store.folder.stream_chain import StreamChain
 
@@ -123,7 +123,7 @@ class FileStore(SyncTarget):
         self._fenced_blocks: list[Block] = []
         self.chain: StreamChain | None = None
         # Unsynced creations in its folder, if the stream does not wait for the disk.
-        self.unsettled: Unsettled | None = None
+        self.unsettled: UnsettledCreations | None = None
 
     def attach_chain(self, chain: StreamChain | None) -> None:
         """Chain all changes from now on; the chain itself covers the time before."""

@@ -48,7 +48,7 @@ from tradewind.store.repair.checkpoint import (
 )
 from tradewind.store.repair.crowding import tell_crowded_out
 from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
-from tradewind.store.repair.damage_costs import Spoken, block_costs, deletions
+from tradewind.store.repair.damage_costs import MentionedSequences, block_costs, deletions
 from tradewind.store.repair.damage_resolution import PATCHED_BYTES_MAX
 from tradewind.store.repair.salvage import in_order, replacement
 from tradewind.store.table.adoption import adopt_blocks, drop_below, forget_recovered
@@ -531,7 +531,7 @@ class Recovery:
 
     def _note_damage(self, found: list[tuple[Block, BlockReport]], trust: BlockTrust) -> None:
         """Save the damaged bytes and the report before anything on disk is changed."""
-        spoken = Spoken(found)
+        spoken = MentionedSequences(found)
         first_behind, last = 0, found[-1][0]
         for block, report in reversed(found):
             torn = {damage.offset for damage in report.damage if trust.is_torn(block, damage, last)}

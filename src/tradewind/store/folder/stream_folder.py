@@ -31,7 +31,7 @@ from tradewind.store.files.disk import DiskFault, MissingFile
 from tradewind.store.files.joint_step import make
 from tradewind.store.files.meta_files import MetaRewrite, find_meta, finish_meta, has_meta
 from tradewind.store.files.removal import FolderRemoval, Trash
-from tradewind.store.files.unsettled import Unsettled
+from tradewind.store.files.unsettled import UnsettledCreations
 from tradewind.store.files.witness import WITNESS_FILE, first_testimony
 from tradewind.store.folder.consumer_states import ConsumerStates
 from tradewind.store.folder.filestore import FileStore, first_block
@@ -174,7 +174,7 @@ class StreamFolder:
         self.clock: Callable[[], int] = time.time_ns  # the time of removals in it
         # Whether creations and deletions here do not wait for the disk.
         self.is_lazy = False
-        self.unsettled = Unsettled(disk)
+        self.unsettled = UnsettledCreations(disk)
         self.trash = Trash(disk)
 
     # ---------------------------------------------------------------- the stream

@@ -32,7 +32,7 @@ def deletions(found: list[tuple[Block, BlockReport]]) -> SequenceSet:
     return deleted
 
 
-class Spoken:
+class MentionedSequences:
     """The sequences that undamaged records mention: live messages, deleted and misplaced ones."""
 
     def __init__(self, found: list[tuple[Block, BlockReport]]) -> None:
