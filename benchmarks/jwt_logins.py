@@ -24,9 +24,9 @@ from tradewind.clock import SystemClock
 from tradewind.jwt.claims import new_account, new_operator, new_user
 from tradewind.jwt.codec import encode
 from tradewind.options import OperatorOptions, ResolverOptions
-from tradewind.server.auth.callout_client import CalloutDesk
+from tradewind.server.auth.callout_client import CalloutClient
 from tradewind.server.operators.account_book import AccountBook
-from tradewind.server.operators.lookups import LookupDesk
+from tradewind.server.operators.lookups import AccountLookups
 from tradewind.server.operators.operator_gate import OperatorGate
 from tradewind.server.operators.resolvers import MemoryResolver
 from tradewind.server.operators.trust import trust_of
@@ -96,10 +96,10 @@ def measure_gate(crowd: Crowd, logins: int) -> tuple[float, float]:
 
     def rate(count: int) -> float:
         book = AccountBook(trust_of(options), clock, lambda _key: None)
-        lookup = LookupDesk(book, MemoryResolver(crowd.preload), print)
+        lookup = AccountLookups(book, MemoryResolver(crowd.preload), print)
         for key in crowd.preload:
             lookup.fetch_now(key)
-        gate = OperatorGate(options, "", book, lookup, clock, CalloutDesk())
+        gate = OperatorGate(options, "", book, lookup, clock, CalloutClient())
         shown = [
             Credentials(jwt=token, nonce=b"nonce", signature=sign(key, b"nonce"))
             for key, token in crowd.users[:count]

@@ -20,7 +20,7 @@ from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.sql import caller as caller_module
 from tradewind.pipelines.sql import engines
 from tradewind.pipelines.sql import service as service_module
-from tradewind.pipelines.sql.desk import SqlQuestion
+from tradewind.pipelines.sql.query_session import SqlQuestion
 from tradewind.pipelines.sql.service import SqlService
 from tradewind.pipelines.sql.wire import StatementError, meeting_folder
 
@@ -33,8 +33,8 @@ HOSTILE = "<img src=x onerror=\"document.title='taken'\"><script>document.title=
 LIMIT_SECONDS = 60
 
 
-class Desks:
-    """Desks that answer what the tests ask."""
+class Runners:
+    """Runners that answer what the tests ask."""
 
     def __init__(self) -> None:
         self.asked: list[SqlQuestion] = []
@@ -46,7 +46,7 @@ class Desks:
     def stop(self) -> None:
         pass
 
-    def make(self) -> Desks:
+    def make(self) -> Runners:
         return self
 
     def begin(self, group: str, text: str) -> None:
@@ -86,7 +86,7 @@ def is_up() -> bool:
 
 
 @pytest.fixture
-def desks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desks]:
+def runners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runners]:
     """A service of its own, which is asked for everything."""
     monkeypatch.setenv("TRADEWIND_SQL_ENGINE", "spark")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -94,7 +94,7 @@ def desks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desks]:
     monkeypatch.setattr(service_module, "PROGRESS_SECONDS", 0.01)
     folder = meeting_folder(create=True)
     assert folder is not None
-    made = Desks()
+    made = Runners()
     service = SqlService(folder, "local[7]", 3600, made)
     thread = threading.Thread(target=service.run, daemon=True)
     thread.start()
@@ -117,12 +117,12 @@ def answered(web: Web, query: str, **more: str) -> str:
 
 
 def test_an_answer_is_shown_as_a_table_and_as_a_chart(
-    web: Web, desks: Desks, server: ServerProcess
+    web: Web, runners: Runners, server: ServerProcess
 ) -> None:
     path = answered(web, "select region, count(*)\r\nfrom ORDERS", rows="250")
-    assert desks.asked[0].text == "select region, count(*)\nfrom ORDERS"
-    assert desks.asked[0].rows_max == 250
-    assert desks.asked[0].address.server == server.url
+    assert runners.asked[0].text == "select region, count(*)\nfrom ORDERS"
+    assert runners.asked[0].rows_max == 250
+    assert runners.asked[0].address.server == server.url
     text = web.text(path)
     assert "250 rows in" in text
     assert "there are more than the 250 that were asked for" in text
@@ -140,7 +140,7 @@ def test_an_answer_is_shown_as_a_table_and_as_a_chart(
     assert "needs a column of numbers" in web.text(answered(web, "nothing") + "&view=chart")
 
 
-def test_a_link_fills_the_box_and_runs_nothing(web: Web, desks: Desks) -> None:
+def test_a_link_fills_the_box_and_runs_nothing(web: Web, runners: Runners) -> None:
     query = "select * from ORDERS where subject = '<b>'"
     path = answered(web, query)
     other = Web(web.url)
@@ -149,11 +149,11 @@ def test_a_link_fills_the_box_and_runs_nothing(web: Web, desks: Desks) -> None:
     assert "select * from ORDERS where subject = &#x27;&lt;b&gt;&#x27;" in page
     assert 'name="rows" value="7"' in page
     assert other.get("/sql/any/cancel").status_code == 405
-    assert len(desks.asked) == 1
+    assert len(runners.asked) == 1
     other.client.close()
 
 
-def test_a_query_can_be_cancelled_and_its_progress_is_seen(web: Web, desks: Desks) -> None:
+def test_a_query_can_be_cancelled_and_its_progress_is_seen(web: Web, runners: Runners) -> None:
     data = {"csrf": web.token("/sql"), "query": "hang"}
     path = web.client.post("/sql", data=data).headers["location"]
     wait_for(lambda: "3 of 8 tasks are done" in web.text(path))
@@ -162,11 +162,11 @@ def test_a_query_can_be_cancelled_and_its_progress_is_seen(web: Web, desks: Desk
     assert "2 of your queries are already running" in web.send("/sql", 502, query="hang")
     web.send(f"/sql/{key}/cancel")
     wait_for(lambda: "The query was cancelled." in web.text(path))
-    assert desks.released.is_set()
+    assert runners.released.is_set()
     assert "no longer known" in web.send("/sql/unknown/cancel")
 
 
-def test_errors_are_told_with_their_place(web: Web, desks: Desks) -> None:
+def test_errors_are_told_with_their_place(web: Web, runners: Runners) -> None:
     page = web.page(answered(web, "select\n* from NOWERE"))
     assert "table &#x27;NOWERE&#x27; does not exist; did you mean" in page
     assert "Line 2, column 8:" in page
@@ -179,7 +179,7 @@ def test_errors_are_told_with_their_place(web: Web, desks: Desks) -> None:
 
 
 def test_without_spark_the_page_says_what_to_install(
-    web: Web, desks: Desks, monkeypatch: pytest.MonkeyPatch
+    web: Web, runners: Runners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines.importlib.util, "find_spec", lambda _name: None)
     assert "[spark]" in web.send("/sql", 502, query="a")
@@ -203,7 +203,7 @@ def test_a_service_is_started_if_there_is_none(
     assert started[0][-4:] == ["--master", "local[*,4]", "--idle", "1800s"]
 
 
-def test_nothing_runs_for_those_who_may_not(server: ServerProcess, desks: Desks) -> None:
+def test_nothing_runs_for_those_who_may_not(server: ServerProcess, runners: Runners) -> None:
     options = ConnectOptions(servers=server.url)
     for more in ({"is_read_only": True}, {"needs_login": True}):
         with running_dashboard(DashboardSettings(options, port=0, **more)) as dashboard:
@@ -216,11 +216,11 @@ def test_nothing_runs_for_those_who_may_not(server: ServerProcess, desks: Desks)
             assert "<button" not in page.partition("<main")[2]
             web.send("/sql", 403, query="select 1")
             web.client.close()
-    assert desks.asked == []
+    assert runners.asked == []
 
 
 def test_the_streams_are_read_with_the_login_of_the_visitor(
-    server: ServerProcess, desks: Desks
+    server: ServerProcess, runners: Runners
 ) -> None:
     options = ConnectOptions(servers=server.url, user="owner", password="of-the-owner")
     more = {"needs_login": True, "allow_run": True}
@@ -229,7 +229,7 @@ def test_the_streams_are_read_with_the_login_of_the_visitor(
         fields = {"csrf": web.token("/login"), "user": "me", "password": "mine", "next": "/"}
         web.client.post("/login", data=fields)
         path = answered(web, "select 1")
-        login = desks.asked[0].address.login
+        login = runners.asked[0].address.login
         assert (login.user, login.password) == ("me", "mine")
         page = web.page(path)
         assert "of-the-owner" not in page
@@ -238,7 +238,7 @@ def test_the_streams_are_read_with_the_login_of_the_visitor(
 
 
 def test_hostile_queries_and_answers_are_shown_and_never_run(
-    browser: Browser, web: Web, desks: Desks
+    browser: Browser, web: Web, runners: Runners
 ) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, base_url=web.url)
     page = context.new_page()
@@ -261,7 +261,7 @@ def test_hostile_queries_and_answers_are_shown_and_never_run(
 
 
 def test_what_is_there_is_offered_and_a_stranger_to_the_service_gets_an_error(
-    web: Web, desks: Desks, nats: object, monkeypatch: pytest.MonkeyPatch
+    web: Web, runners: Runners, nats: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web.send("/new-stream", name="ORDERS", subjects="orders.>")
     wait_for(lambda: "select * from ORDERS order by seq desc" in web.text("/sql"))

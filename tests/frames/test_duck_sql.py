@@ -17,18 +17,18 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql import duck_tables, engines
-from tradewind.pipelines.sql.desk import PendingAnswer, SqlQuestion
 from tradewind.pipelines.sql.engines import NeedsSparkError, duck_text
+from tradewind.pipelines.sql.query_session import PendingAnswer, SqlQuestion
 from tradewind.pipelines.sql.wire import StatementError
 
 pytest.importorskip("duckdb")
 
-from tradewind.pipelines.sql.duck_desk import DuckDesk
+from tradewind.pipelines.sql.duck_runner import DuckRunner
 
 
 def ask(place: FramePlace, text: str, **more: Any) -> QueryResult:
     question = SqlQuestion(text, PipelineAddress(place.url), **{"rows_max": 100, **more})
-    return DuckDesk().ask(question)
+    return DuckRunner().ask(question)
 
 
 def values(place: FramePlace, text: str, **more: Any) -> list[Any]:
@@ -111,7 +111,7 @@ def test_a_store_folder_is_read_without_its_server(place: FramePlace) -> None:
     stream = place.add_stream()
     place.publish(stream, b'{"n": 1}', b'{"n": 2}')
     question = SqlQuestion(f"select sum(n) from {stream}", store=str(place.store))
-    assert DuckDesk().ask(question).rows == [(3,)]
+    assert DuckRunner().ask(question).rows == [(3,)]
 
 
 def test_streams_are_joined_with_lakes_of_all_formats(place: FramePlace, tmp_path: Path) -> None:
@@ -188,10 +188,10 @@ def test_a_question_reads_nothing_but_its_tables(tmp_path: Path, text: str) -> N
     (tmp_path / "secret.csv").write_text("secret\n1\n")
     before = sorted(tmp_path.iterdir())
     question = SqlQuestion(text.format(tmp_path), PipelineAddress("nats://127.0.0.1:1"))
-    desk = DuckDesk()
+    runner = DuckRunner()
     empty = duck_tables.ds.dataset(pa.table({"a": [1]}))
     with pytest.raises(PipelineError):
-        desk._answer(question.text.format(tmp_path), (), {"mine": empty}, ["mine"], 10)
+        runner._answer(question.text.format(tmp_path), (), {"mine": empty}, ["mine"], 10)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -249,9 +249,9 @@ def test_errors_are_one_line_with_a_place(place: FramePlace) -> None:
 
 def test_a_question_can_be_cancelled(place: FramePlace) -> None:
     text = "select count(*) from range(1000000000) a, range(1000000000) b where a.range = -b.range"
-    desk = DuckDesk()
-    asked = PendingAnswer(desk, SqlQuestion(text, PipelineAddress(place.url)))
-    while desk._engine is None and not asked.wait(0.01):
+    runner = DuckRunner()
+    asked = PendingAnswer(runner, SqlQuestion(text, PipelineAddress(place.url)))
+    while runner._engine is None and not asked.wait(0.01):
         pass
     asked.cancel()
     assert asked.wait(30)

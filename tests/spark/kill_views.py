@@ -14,7 +14,7 @@ from kill_jobs import BATCH_ROWS, SLOW, Job, Sign, names
 import tradewind.sync
 from tradewind.client.errors import BucketNotFoundError
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+from tradewind.pipelines.sql.query_session import QuerySession, SqlQuestion
 from tradewind.pipelines.views.view_runner import ViewRunner
 from tradewind.pipelines.views.view_store import ViewStore
 
@@ -63,7 +63,7 @@ class ViewJob(Job):
         with tradewind.sync.connect(self.server) as connection:
             is_there = ViewStore(connection).has(VIEW)
         if not is_there:
-            Desk(spark).ask(SqlQuestion(STATEMENT, address, may_write=True))
+            QuerySession(spark).ask(SqlQuestion(STATEMENT, address, may_write=True))
         said: list[str] = []
         runner = ViewRunner(spark, address, self._views, said.append, is_once=True)
         assert runner.run(Event()) == 0, said

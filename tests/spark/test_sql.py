@@ -17,7 +17,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.payloads import schemas
 from tradewind.pipelines.relations.queries import QueryResult, QueryTable
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+from tradewind.pipelines.sql.query_session import QuerySession, SqlQuestion
 from tradewind.pipelines.tables import small_streams
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
 
 
 def ask(place: Place, text: str) -> QueryResult:
-    return Desk(place.spark).ask(SqlQuestion(text, PipelineAddress(place.url), rows_max=100))
+    return QuerySession(place.spark).ask(
+        SqlQuestion(text, PipelineAddress(place.url), rows_max=100)
+    )
 
 
 def values(place: Place, text: str) -> list[Any]:
@@ -141,7 +143,7 @@ def test_answers_from_the_state_are_those_of_a_read(
     spark: SparkSession, streams: tuple[str, Path, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, folder, process = streams
-    desk = Desk(spark.newSession())
+    session = QuerySession(spark.newSession())
     asked = [
         SqlQuestion(
             text.format(name, name) if "{}." in text else text.format(name), PipelineAddress(url)
@@ -151,7 +153,7 @@ def test_answers_from_the_state_are_those_of_a_read(
     ]
     with monkeypatch.context() as patch:
         patch.setattr(QueryTable, "__init__", _refuse)
-        by_state = [desk.ask(question) for question in asked]
+        by_state = [session.ask(question) for question in asked]
     rows = [tuple(result.rows[0]) for result in by_state]
     assert rows[1::3] == [
         (30, 1, 30, 30),
@@ -160,26 +162,28 @@ def test_answers_from_the_state_are_those_of_a_read(
         (0, None, None, 0),
         (0, None, None, 0),
     ]
-    monkeypatch.setattr("tradewind.pipelines.sql.desk.recognise", lambda _text, _plan: None)
+    monkeypatch.setattr(
+        "tradewind.pipelines.sql.query_session.recognise", lambda _text, _plan: None
+    )
     for question, found in zip(asked[4:9:3], by_state[4:9:3], strict=True):
-        read = desk.ask(question)
+        read = session.ask(question)
         assert (read.columns, [tuple(row) for row in read.rows]) == (
             found.columns,
             [tuple(row) for row in found.rows],
         )
     monkeypatch.undo()
-    first = desk.ask(SqlQuestion("select seq from HOLES limit 5", PipelineAddress(url)))
+    first = session.ask(SqlQuestion("select seq from HOLES limit 5", PipelineAddress(url)))
     assert [row["seq"] for row in first.rows] == [3, 4, 5, 6, 9]
     # The files say the same once the server has ended, without a read or with one.
     process.stop()
     for question, found in zip(asked[1::3], by_state[1::3], strict=True):
         text = question.text
-        read = desk.ask(SqlQuestion(text, store=str(folder)))
+        read = session.ask(SqlQuestion(text, store=str(folder)))
         assert (read.columns, [tuple(row) for row in read.rows]) == (
             found.columns,
             [tuple(row) for row in found.rows],
         )
-    first = desk.ask(SqlQuestion("select seq from HOLES limit 5", store=str(folder)))
+    first = session.ask(SqlQuestion("select seq from HOLES limit 5", store=str(folder)))
     assert [row["seq"] for row in first.rows] == [3, 4, 5, 6, 9]
 
 
@@ -202,9 +206,9 @@ def test_a_process_that_has_a_spark_uses_it_and_keeps_it(
     assert place.spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
-def plan_of(desk: Desk, name: str) -> str:
-    """How the frame that a desk keeps of a stream is read."""
-    (kept,) = [table for key, (_, table) in desk._kept.items() if key[1] == name]
+def plan_of(session: QuerySession, name: str) -> str:
+    """How the frame that a session keeps of a stream is read."""
+    (kept,) = [table for key, (_, table) in session._kept.items() if key[1] == name]
     assert isinstance(kept, QueryTable)
     text: str = kept._frame._jdf.queryExecution().executedPlan().toString()
     return text
@@ -228,25 +232,25 @@ def test_a_small_stream_is_read_at_once_and_again_after_each_change(
         "select id from ORDERS where false",
     )
 
-    def answers(desk: Desk) -> list[Any]:
+    def answers(session: QuerySession) -> list[Any]:
         address = PipelineAddress(place.url)
-        return [desk.ask(SqlQuestion(text, address, rows_max=100)).rows for text in texts]
+        return [session.ask(SqlQuestion(text, address, rows_max=100)).rows for text in texts]
 
-    desk = Desk(place.spark.newSession())
-    found = answers(desk)
+    session = QuerySession(place.spark.newSession())
+    found = answers(session)
     assert len(found[0]) == 21
-    assert found == answers(desk)
-    assert "parquet" in plan_of(desk, "ORDERS").lower()
+    assert found == answers(session)
+    assert "parquet" in plan_of(session, "ORDERS").lower()
     monkeypatch.setattr(small_streams, "SMALL_BYTES_MAX", 10)
-    by_format = Desk(place.spark.newSession())
+    by_format = QuerySession(place.spark.newSession())
     assert answers(by_format) == found
     assert "jetstream" in plan_of(by_format, "ORDERS").lower()
     monkeypatch.undo()
     files = Path(str(place.spark.sparkContext._temp_dir), "tails")
     before = set(files.iterdir())
     place.publish(b'{"id": 100, "new": true}')
-    assert len(answers(desk)[0]) == 22
+    assert len(answers(session)[0]) == 22
     assert len(set(files.iterdir()) - before) == 1
     assert len(before - set(files.iterdir())) == 1, "the file of an answer that is out of date"
-    counts = desk.ask(SqlQuestion("select count(new) from ORDERS", PipelineAddress(place.url)))
+    counts = session.ask(SqlQuestion("select count(new) from ORDERS", PipelineAddress(place.url)))
     assert counts.rows[0][0] == 1

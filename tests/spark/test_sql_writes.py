@@ -19,7 +19,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.relations.statements import split_statements
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import Desk, PendingAnswer, SqlQuestion
+from tradewind.pipelines.sql.query_session import PendingAnswer, QuerySession, SqlQuestion
 from tradewind.pipelines.sql.wire import StatementError
 from tradewind.pipelines.views.view_runner import ViewRunner
 from tradewind.pipelines.views.view_store import ViewStore
@@ -43,7 +43,7 @@ def question(place: Place, text: str, **more: Any) -> SqlQuestion:
 
 
 def ask(place: Place, text: str, **more: Any) -> QueryResult:
-    return Desk(place.spark).ask(question(place, text, **more))
+    return QuerySession(place.spark).ask(question(place, text, **more))
 
 
 def values(place: Place, text: str, **more: Any) -> list[Any]:
@@ -151,8 +151,8 @@ def test_a_failed_and_a_cancelled_insert_say_what_they_left(place: Place) -> Non
         " (select id from range(0, 10, 1, 2) union all"
         " select id from range(0, 1000000000000000, 1, 1) where id % 7 = hash(id) % 11 and id < 0)"
     )
-    desk = Desk(place.spark)
-    asked = PendingAnswer(desk, question(place, text))
+    session = QuerySession(place.spark)
+    asked = PendingAnswer(session, question(place, text))
     wait_for(lambda: asked.wait(0) or len(messages(place, "SLOW")) == before + 10, seconds=240)
     assert not asked.wait(0), asked.outcome()
     asked.cancel()

@@ -12,7 +12,7 @@ from pipeline_kit import Place, orders_place
 
 from tradewind.api.times import parse_time
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+from tradewind.pipelines.sql.query_session import QuerySession, SqlQuestion
 from tradewind.pipelines.table_runs.table_job import TableWork
 from tradewind.pipelines.table_runs.table_runner import TableRunner
 from tradewind.pipelines.tables import pinned_streams, table_reading
@@ -106,7 +106,7 @@ def run_tables(place: Place) -> None:
 
 
 def sql(place: Place, text: str) -> list[Any]:
-    answer = Desk(place.spark).ask(SqlQuestion(text, PipelineAddress(place.url)))
+    answer = QuerySession(place.spark).ask(SqlQuestion(text, PipelineAddress(place.url)))
     return [tuple(row) for row in answer.rows]
 
 

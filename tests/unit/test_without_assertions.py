@@ -50,7 +50,7 @@ OWN_STATE = {
     "dashboard/look/elements.py": "an element is made by our own pages",
     "jetstream/transactions/transaction_planning.py": "sequences were given out in the same step",
     "jetstream/transactions/given_up_letters.py": "the key was looked up before",
-    "pipelines/sql/desk.py": "the thread has said that it is done",
+    "pipelines/sql/query_session.py": "the thread has said that it is done",
     "server/tls/tls.py": "only listeners use this context",
     "spark/writes/sink.py": "Spark sets it for each task of a streaming query",
     "store/commits/syncer.pyx": "who commits what is ours",

@@ -18,7 +18,7 @@ cdef enum:
 
 ctypedef struct Response:
     void* bridge            # the ServiceBridge it came over, which frees it; borrowed
-    void* desk              # the ResponseDesk that lists it; borrowed
+    void* inbox             # the ResponseInbox that lists it; borrowed
     Response* older
     Response* newer
     int64_t since_ns        # monotonic
@@ -38,7 +38,7 @@ cdef class Dice:
     cdef int token(self, char* place) except -1
 
 
-cdef class ResponseDesk:
+cdef class ResponseInbox:
     cdef Account account
     cdef Dice dice
     cdef readonly bytes start       # prefix of all its subjects
@@ -56,11 +56,11 @@ cdef class ServiceBridge:
     cdef readonly Account exporter
     cdef readonly object wanted         # ServiceImport
     cdef readonly object offered        # ServiceExport
-    cdef readonly object bridges        # Bridges: desks, deadlines, clock
+    cdef readonly object bridges        # Bridges: inboxes, deadlines, clock
     cdef readonly uint64_t number       # identifies its deadlines
     cdef Translator translator          # None: subjects stay unchanged
-    cdef ResponseDesk desk              # the exporter's, for responses; None until needed
-    cdef ResponseDesk back_desk         # the importer's, for responses to these; None until needed
+    cdef ResponseInbox inbox            # the exporter's, for responses; None until needed
+    cdef ResponseInbox back_inbox       # the importer's, for responses to these; None until needed
     cdef bytes info_start               # the header field up to the round-trip time
     cdef bytes info_end                 # ... and the part after the round-trip time
     cdef Turn turn
@@ -81,9 +81,9 @@ cdef class ServiceBridge:
 
     cdef uint32_t carry(self, Router router, const char* route, uint32_t route_size,
                         Message* message) except? 0xFFFFFFFF
-    cdef ResponseDesk other_desk(self, ResponseDesk desk)
+    cdef ResponseInbox other_inbox(self, ResponseInbox inbox)
     cdef Response* _await_answer(self, Message* request, object sample) except NULL
-    cdef ResponseDesk _desk(self)
+    cdef ResponseInbox _inbox(self)
     cdef tuple _pass_trace(self, Router router, bytes local, Message* request, Message* bare)
     cdef bytes _stand_in(self, Message* request, object trace)
     cdef int _end_stand_in(self, bint is_needed) except -1

@@ -11,7 +11,7 @@ Invariants
   (`Router._carry_on`), so a walk of a routing table never meets another walk of the same table;
 - nothing crosses the same import twice on one path: `is_busy` drops messages that travel in a
   circle, so the scratch buffers of a bridge hold at most one message;
-- a `Response` is both in the table of its desk and in the list of its bridge, oldest first, or in
+- a `Response` is both in the table of its inbox and in the list of its bridge, oldest first, or in
   neither; the bridge frees it;
 - every expected response is eventually removed: when it has arrived (a single one), when the empty
   message that ends a series has arrived, when no session could receive it, when the requester has
@@ -95,12 +95,12 @@ cdef class Dice:
 
 cdef uint32_t carry_answer(void* target, void* router, const char* route, uint32_t route_size,
                            Message* message) except? 0xFFFFFFFF:
-    return (<ResponseDesk>target).carry(<Router>router, route, route_size, message)
+    return (<ResponseInbox>target).carry(<Router>router, route, route_size, message)
 
 
 @cython.no_gc_clear     # bridges cleared in the same garbage cycle still remove their answers
-cdef class ResponseDesk:
-    """The desk where responses to requests from other accounts arrive: one per account, created
+cdef class ResponseInbox:
+    """The inbox where responses to requests from other accounts arrive: one per account, created
     when needed.
     """
 
@@ -144,7 +144,7 @@ cdef class ResponseDesk:
         response.is_sampled = False
         response.is_for_traces = False
         response.bridge = <void*>bridge
-        response.desk = <void*>self
+        response.inbox = <void*>self
         if table_insert(&self.responses,
                         table_hash(&self.responses, &response.text[0], key_size),
                         &response.text[0], key_size, response) != 0:
@@ -187,7 +187,7 @@ cdef class ResponseDesk:
             bridge.link(response, message.origin == NULL)
             if message.reply_size and not is_trace_only(message) \
                     and not is_acknowledgement(message.reply, message.reply_size):
-                back = bridge.other_desk(self).expect(
+                back = bridge.other_inbox(self).expect(
                     bridge, message.reply, message.reply_size, not response.is_backward)
                 answer.reply = &back.text[0]
                 answer.reply_size = back.key_size
@@ -244,7 +244,7 @@ cdef uint32_t carry_request(void* target, void* router, const char* route, uint3
     return (<ServiceBridge>target).carry(<Router>router, route, route_size, message)
 
 
-@cython.no_gc_clear     # __dealloc__ needs the desks
+@cython.no_gc_clear     # __dealloc__ needs the inboxes
 cdef class ServiceBridge:
     """One service import, active from `start` to `close`."""
 
@@ -294,13 +294,13 @@ cdef class ServiceBridge:
         while self.oldest != NULL:
             self.forget(self.oldest)
 
-    cdef ResponseDesk other_desk(self, ResponseDesk desk):
-        """The desk where responses to a response at `desk` arrive."""
-        if desk is not self.desk:
-            return self.desk
-        if self.back_desk is None:
-            self.back_desk = self.bridges.desk_of(self.importer)
-        return self.back_desk
+    cdef ResponseInbox other_inbox(self, ResponseInbox inbox):
+        """The inbox where responses to a response at `inbox` arrive."""
+        if inbox is not self.inbox:
+            return self.inbox
+        if self.back_inbox is None:
+            self.back_inbox = self.bridges.inbox_of(self.importer)
+        return self.back_inbox
 
     cdef uint32_t carry(self, Router router, const char* route, uint32_t route_size,
                         Message* message) except? 0xFFFFFFFF:
@@ -367,7 +367,7 @@ cdef class ServiceBridge:
 
     cdef Response* _await_answer(self, Message* request, object sample) except NULL:
         """Replace the reply of a request by a subject that leads back to it."""
-        cdef Response* response = self._desk().expect(
+        cdef Response* response = self._inbox().expect(
             self, request.reply, request.reply_size, False,
             b"" if sample is None else self.meter.suffix)
         if sample is not None:
@@ -377,13 +377,13 @@ cdef class ServiceBridge:
         request.reply_size = response.key_size
         return response
 
-    cdef ResponseDesk _desk(self):
-        """The desk where responses arrive; arms the deadline that ends the wait for them."""
-        if self.desk is None:
-            self.desk = self.bridges.desk_of(self.exporter)
+    cdef ResponseInbox _inbox(self):
+        """The inbox where responses arrive; arms the deadline that ends the wait for them."""
+        if self.inbox is None:
+            self.inbox = self.bridges.inbox_of(self.exporter)
         if not self.is_armed:
             self._arm()
-        return self.desk
+        return self.inbox
 
     cdef tuple _pass_trace(self, Router router, bytes local, Message* request, Message* bare):
         """Record the crossing in the request's trace, and let the exporter see no more of the trace
@@ -406,7 +406,7 @@ cdef class ServiceBridge:
         servers send there are forwarded to the destination.
         """
         cdef bytes destination = trace.destination_in(request.body[:request.header_size])
-        cdef Response* response = self._desk().expect(
+        cdef Response* response = self._inbox().expect(
             self, destination, <uint32_t>len(destination), False)
         response.is_for_traces = True
         self.stand_in = response.text[:response.key_size]
@@ -417,7 +417,7 @@ cdef class ServiceBridge:
         arrive.
         """
         cdef bytes subject = self.stand_in
-        cdef Response* response = self.desk.find(subject, <uint32_t>len(subject))
+        cdef Response* response = self.inbox.find(subject, <uint32_t>len(subject))
         self.stand_in = None
         if response != NULL and not is_needed:
             self.forget(response)
@@ -552,7 +552,7 @@ cdef class ServiceBridge:
 
     cdef void forget(self, Response* response) noexcept:
         """Stop expecting a response and free it."""
-        cdef Table* table = &(<ResponseDesk>response.desk).responses
+        cdef Table* table = &(<ResponseInbox>response.inbox).responses
         if response.is_sampled:
             self.samples.pop(response.text[:response.key_size], None)
         table_remove(table, table_hash(table, &response.text[0], response.key_size),

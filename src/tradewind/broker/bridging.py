@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tradewind.broker.bridges import Dice, ResponseDesk, ServiceBridge
+from tradewind.broker.bridges import Dice, ResponseInbox, ServiceBridge
 from tradewind.broker.request_info import plain_info
 from tradewind.route.sharing import ServiceExport, ServiceImport, StreamImport
 from tradewind.route.sharing_rules import (
@@ -127,7 +127,7 @@ class Bridges:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._dice = Dice(broker.chance)
-        self._desks: dict[str, ResponseDesk] = {}
+        self._inboxes: dict[str, ResponseInbox] = {}
         self._numbered: dict[int, ServiceBridge | AccountBridge] = {}
         self._next_number = 1
         self.router = broker.router
@@ -246,12 +246,12 @@ class Bridges:
 
     # ---------------------------------------------------------------- called by bridges
 
-    def desk_of(self, account: Account) -> ResponseDesk:
-        """The desk where responses to members of an account arrive."""
-        desk = self._desks.get(account.name)
-        if desk is None:
-            desk = self._desks[account.name] = ResponseDesk(account, self._dice)
-        return desk
+    def inbox_of(self, account: Account) -> ResponseInbox:
+        """The inbox where responses to members of an account arrive."""
+        inbox = self._inboxes.get(account.name)
+        if inbox is None:
+            inbox = self._inboxes[account.name] = ResponseInbox(account, self._dice)
+        return inbox
 
     def request_info(self, importer: Account, exporter: Account) -> tuple[bytes, bytes]:
         """The details of a client for services, if it does not share more."""
@@ -296,8 +296,8 @@ class Bridges:
 
     def waiting(self, name: str, limit: int) -> dict[str, tuple[str, ServiceBridge]]:
         """The expected responses of an account: subject -> (the requester's reply, the bridge)."""
-        desk = self._desks.get(name)
-        return {} if desk is None else desk.waiting(limit)
+        inbox = self._inboxes.get(name)
+        return {} if inbox is None else inbox.waiting(limit)
 
 
 def _translator(template: SubjectTemplate | None) -> Translator | None:

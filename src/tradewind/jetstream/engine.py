@@ -55,8 +55,8 @@ from tradewind.stream.staging import batch_limits
 if TYPE_CHECKING:
     from tradewind.jetstream.restores import Restores
     from tradewind.jetstream.snapshots import Snapshots
-    from tradewind.jetstream.template_streams import TemplateDesk
-    from tradewind.jetstream.transactions.given_up_letters import DeadLetterDesk
+    from tradewind.jetstream.template_streams import TemplateRegistry
+    from tradewind.jetstream.transactions.given_up_letters import DeadLetterSender
     from tradewind.nkeys import KeyPair
     from tradewind.store.commits.syncer import Syncer
     from tradewind.store.folder.stream_folder import StoreRoot
@@ -119,7 +119,7 @@ class JetStreamEngine:
         self.end_turn: Callable[[], None] = turns.end_turn
         # When `tick` has something to do.
         self.next_deadline_ns: Callable[[], int | None] = self.timers.next_ns
-        self._template_desk: TemplateDesk | None = None
+        self._template_registry: TemplateRegistry | None = None
         self._chain_key: KeyPair | None = None
         if root is not None:
             root.clock = broker.now_ns
@@ -142,7 +142,7 @@ class JetStreamEngine:
         self._snapshots: Snapshots | None = None
         self._restores: Restores | None = None
         # Messages that consumers give up; None: none has so far.
-        self.dead_letters: DeadLetterDesk | None = None
+        self.dead_letters: DeadLetterSender | None = None
         self._dispatcher = Dispatcher(self)
         self._is_stopping = False
         self._clock_watch = ClockWatch(self)
@@ -420,16 +420,16 @@ class JetStreamEngine:
         run_all([partial(self._finish, finish) for finish in unfinished])
 
     def _stop_templates(self) -> None:
-        if self._template_desk is not None:
-            self._template_desk.close()
+        if self._template_registry is not None:
+            self._template_registry.close()
 
-    def template_desk(self) -> TemplateDesk:
+    def template_registry(self) -> TemplateRegistry:
         """The templates of all accounts; loaded on first use."""
-        if self._template_desk is None:
-            from tradewind.jetstream.template_streams import TemplateDesk
+        if self._template_registry is None:
+            from tradewind.jetstream.template_streams import TemplateRegistry
 
-            self._template_desk = TemplateDesk(self)
-        return self._template_desk
+            self._template_registry = TemplateRegistry(self)
+        return self._template_registry
 
     def stream_closed(self, finish: Callable[[], None]) -> None:
         """Called when a stream is closed except for `finish`, which any thread may call."""

@@ -294,7 +294,7 @@ class Templates:
         self._engine.log.notice(f"JetStream template {template.name!r} removed idle stream {name}")
 
 
-class TemplateDesk:
+class TemplateRegistry:
     """The templates of all accounts; takes published messages that have no receiver."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
@@ -338,11 +338,11 @@ class TemplateDesk:
 
 def load_templates(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
     """Load the templates of an account that has any; called when a server starts."""
-    desk = engine.template_desk()
-    templates = desk.of(tenant)
+    registry = engine.template_registry()
+    templates = registry.of(tenant)
     try:
         templates.load()
     except (StoreError, ValueError) as error:
         engine.log.error(f"JetStream cannot read the templates of {tenant.name!r}: {error}")
         return
-    desk.listen()
+    registry.listen()

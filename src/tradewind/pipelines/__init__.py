@@ -11,7 +11,7 @@ from tradewind.lazy_names import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-    from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+    from tradewind.pipelines.sql.query_session import QuerySession, SqlQuestion
     from tradewind.pipelines.table_runs.table_job import TableWork
     from tradewind.pipelines.table_runs.table_runner import TableRunner
     from tradewind.pipelines.tables.pinned_streams import StreamPlace, pin_stream
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tradewind.pipelines.tables.table_spec import TableSpec
 
 _LAZY = {
-    "Desk": "tradewind.pipelines.sql.desk",
+    "QuerySession": "tradewind.pipelines.sql.query_session",
     "PipelineAddress": "tradewind.pipelines.sessions.pipeline_connections",
-    "SqlQuestion": "tradewind.pipelines.sql.desk",
+    "SqlQuestion": "tradewind.pipelines.sql.query_session",
     "StreamPlace": "tradewind.pipelines.tables.pinned_streams",
     "TableRunner": "tradewind.pipelines.table_runs.table_runner",
     "TableSpec": "tradewind.pipelines.tables.table_spec",
@@ -33,8 +33,8 @@ _LAZY = {
 }
 
 __all__ = [
-    "Desk",
     "PipelineAddress",
+    "QuerySession",
     "SqlQuestion",
     "StreamPlace",
     "TableRunner",

@@ -11,7 +11,7 @@ from dead_letter_kit import header_of, info
 from engine_kit import Peer
 from transaction_kit import add_consumer, pull, stored
 
-from tradewind.jetstream.transactions.given_up_letters import DeadLetterDesk
+from tradewind.jetstream.transactions.given_up_letters import DeadLetterSender
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
 
@@ -294,14 +294,14 @@ def test_path_of_one_letter_is_not_believed_for_other_content() -> None:
 def test_path_of_another_account_or_key_is_not_believed() -> None:
     world = World()
     assert world.server.engine is not None
-    desk, other = DeadLetterDesk(world.server.engine), DeadLetterDesk(world.server.engine)
-    seal = desk.seal("A", "S/c", b"x")
-    assert seal == desk.seal("A", "S/c", b"x")
+    sender, other = DeadLetterSender(world.server.engine), DeadLetterSender(world.server.engine)
+    seal = sender.seal("A", "S/c", b"x")
+    assert seal == sender.seal("A", "S/c", b"x")
     changed = [
-        desk.seal("B", "S/c", b"x"),
-        desk.seal("A", "S/d", b"x"),
-        desk.seal("A", "S/c", b"y"),
-        desk.seal("AS", "/c", b"x"),
+        sender.seal("B", "S/c", b"x"),
+        sender.seal("A", "S/d", b"x"),
+        sender.seal("A", "S/c", b"y"),
+        sender.seal("AS", "/c", b"x"),
         other.seal("A", "S/c", b"x"),
     ]
     assert seal not in changed

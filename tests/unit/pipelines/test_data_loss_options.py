@@ -7,7 +7,7 @@ from pipeline_texts import pipeline_of_text
 
 from tradewind.pipelines.flow.frames import source_options
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import SqlQuestion, _where
+from tradewind.pipelines.sql.query_session import SqlQuestion, _where
 from tradewind.spark.contract.data_loss import LossRule, MissingMessages, rule_of
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import parse_options

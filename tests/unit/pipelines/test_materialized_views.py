@@ -17,8 +17,8 @@ from tradewind.pipelines.definition.document import PipelineDocument
 from tradewind.pipelines.definition.loading import pipeline_of
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.statements import is_writing
-from tradewind.pipelines.sql.view_desk import keyed
 from tradewind.pipelines.sql.view_grouping import Cover, Grouping
+from tradewind.pipelines.sql.view_statement_runner import keyed
 from tradewind.pipelines.sql.view_statements import (
     AlterView,
     CreateView,

@@ -1,4 +1,4 @@
-"""The SQL service and its callers over a real socket, with desks that need no Spark."""
+"""The SQL service and its callers over a real socket, with runners that need no Spark."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.queries import QueryResult
 from tradewind.pipelines.sql import caller as caller_module
-from tradewind.pipelines.sql import desk as desk_module
+from tradewind.pipelines.sql import query_session
 from tradewind.pipelines.sql import service as service_module
 from tradewind.pipelines.sql.caller import Caller, ElsewhereError, OtherVersionError, is_held, stop
-from tradewind.pipelines.sql.desk import PendingAnswer, SessionLostError, SqlQuestion
+from tradewind.pipelines.sql.query_session import PendingAnswer, SessionLostError, SqlQuestion
 from tradewind.pipelines.sql.service import CALLERS_MAX, AlreadyRunningError, SqlService
 from tradewind.pipelines.sql.wire import (
     FRAME_BYTES_MAX,
@@ -36,8 +36,8 @@ from tradewind.pipelines.sql.wire import (
 LIMIT_SECONDS = 60
 
 
-class FakeDesks:
-    """Desks that answer with the question, or (`hang`) when somebody says so or cancels."""
+class FakeRunners:
+    """Runners that answer with the question, or (`hang`) when somebody says so or cancels."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -56,34 +56,34 @@ class FakeDesks:
         if self.fails_to_start:
             raise PipelineError(self.fails_to_start)
 
-    def make(self) -> FakeDesk:
+    def make(self) -> FakeRunner:
         self.made += 1
-        return FakeDesk(self)
+        return FakeRunner(self)
 
     def stop(self) -> None:
         self.is_stopped = True
 
 
-class FakeDesk:
-    def __init__(self, desks: FakeDesks) -> None:
-        self.desks = desks
+class FakeRunner:
+    def __init__(self, runners: FakeRunners) -> None:
+        self.runners = runners
 
     def begin(self, group: str, text: str) -> None:
         pass
 
     def cancel(self, group: str) -> None:
-        self.desks.cancelled.set()
-        if self.desks.hears_cancel:
-            self.desks.released.set()
+        self.runners.cancelled.set()
+        if self.runners.hears_cancel:
+            self.runners.released.set()
 
     def progress(self, group: str) -> tuple[int, int]:
         return 3, 8
 
     def ask(self, question: SqlQuestion) -> QueryResult:
-        self.desks.asked.append(question)
+        self.runners.asked.append(question)
         if question.text in ("hang", "insert slowly", "insert at once"):
-            self.desks.hanging.release()
-            assert self.desks.released.wait(LIMIT_SECONDS)
+            self.runners.hanging.release()
+            assert self.runners.released.wait(LIMIT_SECONDS)
         if question.text == "insert slowly":
             raise PipelineError("7 of its rows were written")
         if question.text == "fail":
@@ -110,8 +110,8 @@ class Running:
     """A service in a thread of this process."""
 
     def __init__(self, folder: Path, idle_seconds: float = 3600) -> None:
-        self.desks = FakeDesks()
-        self.service = SqlService(folder, "local[*]", idle_seconds, self.desks)
+        self.runners = FakeRunners()
+        self.service = SqlService(folder, "local[*]", idle_seconds, self.runners)
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -151,10 +151,10 @@ def connect() -> Caller | None:
 def running(folder: Path) -> Iterator[Running]:
     service = Running(folder).start()
     yield service
-    service.desks.released.set()
+    service.runners.released.set()
     stop()
     service.join()
-    assert service.desks.is_stopped
+    assert service.runners.is_stopped
 
 
 def ask(text: str, **more: Any) -> tuple[str, bool]:
@@ -174,7 +174,7 @@ def test_an_answer_comes_in_the_format_that_was_asked_for(running: Running) -> N
     assert text.count("\n") == 30_000
     assert text.endswith('{"text":"a","number":29999}\n')
     assert has_more
-    assert running.desks.made == 1, "the desk that is there is used again"
+    assert running.runners.made == 1, "the runner that is there is used again"
 
 
 def test_what_is_wrong_with_a_question_is_told_and_nothing_else_ends(running: Running) -> None:
@@ -212,7 +212,7 @@ def test_progress_is_told_to_those_who_want_it_and_another_thread_can_cancel(
     with pytest.raises(PipelineError, match="cancelled"):
         caller.ask(Ask("hang", wants_progress=True), lambda _text: None, progress)
     assert told[0] == (3, 8)
-    assert running.desks.cancelled.is_set()
+    assert running.runners.cancelled.is_set()
     caller.close()
 
 
@@ -220,13 +220,13 @@ def test_two_callers_are_answered_at_once(running: Running) -> None:
     answers: list[str] = []
     first = threading.Thread(target=lambda: answers.append(ask("hang", rows_max=1)[0]))
     first.start()
-    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    assert running.runners.hanging.acquire(timeout=LIMIT_SECONDS)
     assert ask("second", rows_max=1)[0]
     assert answers == []
-    running.desks.released.set()
+    running.runners.released.set()
     first.join(LIMIT_SECONDS)
     assert "hang" in answers[0]
-    assert running.desks.made == 2
+    assert running.runners.made == 2
 
 
 def test_an_interruption_of_the_caller_cancels_the_query(running: Running) -> None:
@@ -237,9 +237,9 @@ def test_an_interruption_of_the_caller_cancels_the_query(running: Running) -> No
         """Ctrl-C while the answer is waited for."""
 
         def from_service(self) -> Any:
-            if not running.desks.cancelled.is_set() and not interrupted:
+            if not running.runners.cancelled.is_set() and not interrupted:
                 interrupted.append(True)
-                assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+                assert running.runners.hanging.acquire(timeout=LIMIT_SECONDS)
                 raise KeyboardInterrupt
             return super().from_service()
 
@@ -247,7 +247,7 @@ def test_an_interruption_of_the_caller_cancels_the_query(running: Running) -> No
     caller._channel = Interrupting(caller._channel._socket)
     with pytest.raises(KeyboardInterrupt):
         caller.ask(Ask("hang"), lambda _text: None)
-    assert running.desks.cancelled.is_set()
+    assert running.runners.cancelled.is_set()
     caller.close()
     assert ask("next", rows_max=1)[0]
 
@@ -256,21 +256,21 @@ def test_a_caller_that_dies_cancels_its_query(running: Running) -> None:
     caller = Caller.connect()
     assert caller is not None
     caller._channel.send(Ask("hang"))
-    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    assert running.runners.hanging.acquire(timeout=LIMIT_SECONDS)
     caller.close()
-    assert running.desks.cancelled.wait(LIMIT_SECONDS)
+    assert running.runners.cancelled.wait(LIMIT_SECONDS)
 
 
 class InterruptingChannel(Channel):
     """Ctrl-C while the answer is waited for."""
 
-    desks: FakeDesks
+    runners: FakeRunners
     is_interrupted = False
 
     def from_service(self) -> Any:
         if not self.is_interrupted:
             self.is_interrupted = True
-            assert self.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+            assert self.runners.hanging.acquire(timeout=LIMIT_SECONDS)
             raise KeyboardInterrupt
         return super().from_service()
 
@@ -288,7 +288,7 @@ def test_whoever_interrupts_a_write_is_told_what_it_left(
     caller = Caller.connect()
     assert caller is not None
     channel = InterruptingChannel(caller._channel._socket)
-    channel.desks = running.desks
+    channel.runners = running.runners
     caller._channel = channel
     with pytest.raises(KeyboardInterrupt, match=outcome):
         caller.ask(Ask(text, may_write=True, rows_max=1), lambda _text: None)
@@ -302,7 +302,7 @@ def test_what_a_write_left_whose_caller_died_is_in_the_log(
     caller = Caller.connect()
     assert caller is not None
     caller._channel.send(Ask("insert slowly", may_write=True))
-    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    assert running.runners.hanging.acquire(timeout=LIMIT_SECONDS)
     caller.close()
     wait_for(lambda: "insert slowly: 7 of its rows were written" in caplog.text)
 
@@ -311,11 +311,11 @@ def test_a_write_that_does_not_stop_is_not_called_done(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "WRITE_CANCEL_SECONDS", 0.05)
-    running.desks.hears_cancel = False
+    running.runners.hears_cancel = False
     caller = Caller.connect()
     assert caller is not None
     caller._channel.send(Ask("insert slowly", may_write=True))
-    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    assert running.runners.hanging.acquire(timeout=LIMIT_SECONDS)
     caller._channel.send(Cancel())
     caller._channel.limit(LIMIT_SECONDS)
     answer = caller._channel.from_service()
@@ -328,21 +328,21 @@ def test_who_may_write_and_under_which_id_is_what_the_caller_says(running: Runni
     statement = "0123456789abcdef" * 2
     ask("a", may_write=True, statement=statement, directory="/here", rows_max=1)
     ask("b", statement="../up", rows_max=1)
-    first, second = running.desks.asked
+    first, second = running.runners.asked
     assert (first.may_write, first.statement, first.folder) == (True, statement, "/here")
     assert not second.may_write
     assert "/" not in second.statement
 
 
-def test_a_query_that_does_not_stop_keeps_its_desk(
+def test_a_query_that_does_not_stop_keeps_its_runner(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "CANCEL_SECONDS", 0.05)
-    running.desks.hears_cancel = False
+    running.runners.hears_cancel = False
     caller = Caller.connect()
     assert caller is not None
     caller._channel.send(Ask("hang"))
-    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    assert running.runners.hanging.acquire(timeout=LIMIT_SECONDS)
     caller._channel.send(Cancel())
     caller._channel.limit(LIMIT_SECONDS)
     answer = caller._channel.from_service()
@@ -350,7 +350,7 @@ def test_a_query_that_does_not_stop_keeps_its_desk(
     assert "cancelled" in answer.reason
     caller.close()
     assert ask("next", rows_max=1)[0]
-    assert running.desks.made == 2
+    assert running.runners.made == 2
 
 
 def test_more_callers_than_it_takes_are_sent_elsewhere(running: Running) -> None:
@@ -369,13 +369,13 @@ def test_more_callers_than_it_takes_are_sent_elsewhere(running: Running) -> None
 
 def test_callers_that_come_while_spark_starts_wait_for_it(folder: Path) -> None:
     running = Running(folder)
-    running.desks.may_start.clear()
+    running.runners.may_start.clear()
     running.thread.start()
     wait_for(connect)
     answers: list[str] = []
     asking = threading.Thread(target=lambda: answers.append(ask("early", rows_max=1)[0]))
     asking.start()
-    running.desks.may_start.set()
+    running.runners.may_start.set()
     asking.join(LIMIT_SECONDS)
     assert "early" in answers[0]
     assert stop()
@@ -384,7 +384,7 @@ def test_callers_that_come_while_spark_starts_wait_for_it(folder: Path) -> None:
 
 def test_a_spark_that_does_not_start_ends_the_service_with_its_reason(folder: Path) -> None:
     running = Running(folder)
-    running.desks.fails_to_start = "no Java"
+    running.runners.fails_to_start = "no Java"
     running.thread.start()
     running.join()
     assert isinstance(running.error, PipelineError)
@@ -584,8 +584,8 @@ def test_a_frame_has_a_largest_size() -> None:
             Channel(other).from_caller()
 
 
-class LateDesk:
-    """A desk whose first query hears of being cancelled only when it is told again."""
+class LateRunner:
+    """A runner whose first query hears of being cancelled only when it is told again."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -610,9 +610,9 @@ class LateDesk:
 def test_a_query_that_begins_after_it_was_cancelled_is_cancelled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(desk_module, "CANCEL_AGAIN_SECONDS", 0.01)
-    desk = LateDesk()
-    asked = PendingAnswer(desk, SqlQuestion("select 1"))
+    monkeypatch.setattr(query_session, "CANCEL_AGAIN_SECONDS", 0.01)
+    runner = LateRunner()
+    asked = PendingAnswer(runner, SqlQuestion("select 1"))
     asked.cancel()
     assert asked.wait(LIMIT_SECONDS)
-    assert desk.told == 3
+    assert runner.told == 3

@@ -20,7 +20,7 @@ from tradewind.cli.spark.sql_shell import HELP, Shell, prompt_session
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.relations.queries import TableCatalog
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import SessionLostError
+from tradewind.pipelines.sql.query_session import SessionLostError
 from tradewind.pipelines.sql.wire import Ask, StatementError
 
 

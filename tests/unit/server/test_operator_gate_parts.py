@@ -31,7 +31,7 @@ from tradewind.server.auth.restrictions import (
 from tradewind.server.auth.scope_templates import SUBJECTS_MAX, fill_template
 from tradewind.server.operators import lookups
 from tradewind.server.operators.account_book import AccountBook, KnownAccount
-from tradewind.server.operators.lookups import LookupDesk
+from tradewind.server.operators.lookups import AccountLookups
 from tradewind.server.operators.resolvers import ResolverError
 from tradewind.server.operators.trust import Trust
 from tradewind.testing.fake_clock import FakeClock
@@ -166,16 +166,16 @@ class SlowResolver:
         return account_jwt(KEY) if key == KEY.public else None
 
 
-def desk(resolver: SlowResolver) -> tuple[AccountBook, LookupDesk, list[str]]:
+def lookups_of(resolver: SlowResolver) -> tuple[AccountBook, AccountLookups, list[str]]:
     trust = Trust(frozenset({OPERATOR.public}))
     book = AccountBook(trust, FakeClock(), lambda _key: None)
     errors: list[str] = []
-    return book, LookupDesk(book, resolver, errors.append), errors
+    return book, AccountLookups(book, resolver, errors.append), errors
 
 
 async def test_an_account_is_fetched_once_for_all_who_wait() -> None:
     resolver = SlowResolver()
-    book, lookup, errors = desk(resolver)
+    book, lookup, errors = lookups_of(resolver)
     told = asyncio.Queue[int]()
     for number in range(5):
         assert lookup.fetch(KEY.public, "10.0.0.1", lambda number=number: told.put_nowait(number))
@@ -192,7 +192,7 @@ async def test_an_account_is_fetched_once_for_all_who_wait() -> None:
 
 async def test_a_fault_of_one_who_waits_does_not_stop_the_others() -> None:
     resolver = SlowResolver()
-    _, lookup, errors = desk(resolver)
+    _, lookup, errors = lookups_of(resolver)
     told = asyncio.Queue[int]()
 
     def fail() -> None:
@@ -214,7 +214,7 @@ async def test_a_resolver_that_fails_as_nobody_expects_has_not_found_the_account
         def fetch(self, key: str) -> str | None:
             raise ZeroDivisionError(key)
 
-    book, lookup, errors = desk(FaultyResolver())
+    book, lookup, errors = lookups_of(FaultyResolver())
     told = asyncio.Queue[int]()
     lookup.fetch(KEY.public, "10.0.0.1", lambda: told.put_nowait(1))
     assert await asyncio.wait_for(told.get(), 20) == 1
@@ -230,7 +230,7 @@ async def test_names_of_accounts_that_nobody_has_wait_in_bounded_numbers(
     # Of several threads nobody knows which one is first.
     monkeypatch.setattr(lookups, "LOOKUP_THREADS", 1)
     resolver = SlowResolver()
-    _, lookup, _ = desk(resolver)
+    _, lookup, _ = lookups_of(resolver)
     told = asyncio.Queue[int]()
     taken = [
         lookup.fetch(f"A{number}", "10.0.0.1", lambda: told.put_nowait(1)) for number in range(30)

@@ -29,7 +29,7 @@ from tradewind.pipelines.sql.wire import Ask
 from tradewind.spark.processes.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.sql.desk import Desk, PendingAnswer
+    from tradewind.pipelines.sql.query_session import PendingAnswer, QuerySession
 
 # How long a query that was cancelled is waited for; then its session is left to it.
 CANCEL_SECONDS: Final = 5.0
@@ -47,14 +47,14 @@ class OwnSession:
         self._is_up = threading.Event()
         self._error: BaseException | None = None
         self._session: Any = None
-        self._desk: Desk | None = None
+        self._query_session: QuerySession | None = None
         self._was_running = is_spark_running()
         threading.Thread(target=self._start, daemon=True).start()
 
     def _start(self) -> None:
         try:
             from tradewind.pipelines.sessions.pipeline_session import open_session
-            from tradewind.pipelines.sql.desk import SPARK_SETTINGS
+            from tradewind.pipelines.sql.query_session import SPARK_SETTINGS
             from tradewind.spark.processes.java import short_session_options
 
             settings = {"spark.driver.extraJavaOptions": short_session_options(), **SPARK_SETTINGS}
@@ -72,16 +72,16 @@ class OwnSession:
             pass  # in between an interruption is noticed
         if self._error is not None:
             raise self._error
-        from tradewind.pipelines.sql.desk import Desk, PendingAnswer, question_of
+        from tradewind.pipelines.sql.query_session import PendingAnswer, QuerySession, question_of
 
-        if self._desk is None:
-            self._desk = Desk(self._session.newSession())
-        asked = PendingAnswer(self._desk, question_of(ask))
+        if self._query_session is None:
+            self._query_session = QuerySession(self._session.newSession())
+        asked = PendingAnswer(self._query_session, question_of(ask))
         try:
             wait_for_answer(asked)
         finally:
             if not asked.wait(0):
-                self._desk = None  # it is left to the query
+                self._query_session = None  # it is left to the query
         return write_answer(asked, ask, write)
 
     def close(self) -> None:
@@ -102,10 +102,10 @@ class DuckSession:
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows. NeedsSparkError if Spark must give it."""
         check_engine(ask.text)
-        from tradewind.pipelines.sql.desk import PendingAnswer, question_of
-        from tradewind.pipelines.sql.duck_desk import DuckDesk
+        from tradewind.pipelines.sql.duck_runner import DuckRunner
+        from tradewind.pipelines.sql.query_session import PendingAnswer, question_of
 
-        asked = PendingAnswer(DuckDesk(), question_of(ask))
+        asked = PendingAnswer(DuckRunner(), question_of(ask))
         wait_for_answer(asked)
         return write_answer(asked, ask, write)
 

@@ -163,7 +163,7 @@ class Shell:
             self._note(f"(the first {ask.rows_max} rows; --limit shows more)")
 
     def _fail(self, error: Exception) -> None:
-        from tradewind.pipelines.sql.desk import SessionLostError
+        from tradewind.pipelines.sql.query_session import SessionLostError
 
         report(PROGRAM, error)
         if isinstance(error, SessionLostError):

@@ -47,7 +47,7 @@ def run_views(
     """Keep materialized views up to date; Ctrl-C stops, and the next run resumes."""
     from tradewind.pipelines.machine.signals import stop_event
     from tradewind.pipelines.sessions.pipeline_session import using_session
-    from tradewind.pipelines.sql.desk import SPARK_SETTINGS
+    from tradewind.pipelines.sql.query_session import SPARK_SETTINGS
     from tradewind.pipelines.views.view_runner import ViewRunner, default_folder
 
     address = spark_address()
@@ -64,7 +64,7 @@ def run_views(
 def list_views(json: JsonFlag = False) -> None:
     """List materialized views: their state, where their results are, and their queries."""
     from tradewind.pipelines.sql.rendering import RenderStyle, lines
-    from tradewind.pipelines.sql.view_desk import listed_views
+    from tradewind.pipelines.sql.view_statement_runner import listed_views
 
     with _store() as store:
         result = listed_views(store)

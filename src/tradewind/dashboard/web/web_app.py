@@ -497,14 +497,14 @@ def build_application(
     sessions: Sessions, machine: Machine, rules: RunRules, *, is_secure: bool, port: int
 ) -> Starlette:
     """The application behind the guard."""
-    desk = _RequestHandler(sessions, machine, rules, is_secure=is_secure, port=port)
+    handler = _RequestHandler(sessions, machine, rules, is_secure=is_secure, port=port)
     routes = [
-        Route("/login", desk.login_page, methods=["GET"]),
-        Route("/login", desk.log_in, methods=["POST"]),
-        Route("/logout", desk.log_out, methods=["POST"]),
+        Route("/login", handler.login_page, methods=["GET"]),
+        Route("/login", handler.log_in, methods=["POST"]),
+        Route("/logout", handler.log_out, methods=["POST"]),
         Route("/static/{name}", _static, methods=["GET"]),
-        *(Route(path, desk.reading(view), methods=["GET"]) for path, view in VIEWS),
-        *(Route(path, desk.changing(view), methods=["POST"]) for path, view in CHANGES),
-        *(Route(path, desk.sending(view), methods=["PUT"]) for path, view in FILES),
+        *(Route(path, handler.reading(view), methods=["GET"]) for path, view in VIEWS),
+        *(Route(path, handler.changing(view), methods=["POST"]) for path, view in CHANGES),
+        *(Route(path, handler.sending(view), methods=["PUT"]) for path, view in FILES),
     ]
-    return Starlette(routes=routes, exception_handlers={404: desk.missing})
+    return Starlette(routes=routes, exception_handlers={404: handler.missing})

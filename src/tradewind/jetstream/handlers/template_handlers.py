@@ -34,23 +34,23 @@ def put(request: ApiRequest) -> Steps[Answer]:
     request.requester.check_deed(ENDPOINT_BY_NAME["stream_create"], "*")
     if content.idle:
         request.requester.check_deed(ENDPOINT_BY_NAME["stream_delete"], "*")
-    desk = request.engine.template_desk()
-    yield from desk.of(request.tenant).put(content, dry_run=content.dry_run)
-    desk.listen()
+    registry = request.engine.template_registry()
+    yield from registry.of(request.tenant).put(content, dry_run=content.dry_run)
+    registry.listen()
     return TemplatePutResponse(success=True)
 
 
 def delete(request: ApiRequest) -> Steps[Answer]:
     """TEMPLATE.DELETE."""
-    desk = request.engine.template_desk()
-    yield from desk.of(request.tenant).delete(request.call.stream)
-    desk.listen()
+    registry = request.engine.template_registry()
+    yield from registry.of(request.tenant).delete(request.call.stream)
+    registry.listen()
     return TemplatePutResponse(success=True)
 
 
 def list_(request: ApiRequest) -> Answer:
     """TEMPLATE.LIST."""
-    templates = request.engine.template_desk().of(request.tenant)
+    templates = request.engine.template_registry().of(request.tenant)
     return TemplateListResponse(
         templates=[
             TemplateStatus(template=each, streams=templates.streams_of(each.name))
@@ -64,7 +64,7 @@ def try_(request: ApiRequest) -> Answer:
     content: TemplateTryRequest = request.content
     if not is_valid_literal(content.subject):
         raise STREAM_INVALID_CONFIG(err="subject must not contain wildcards")
-    templates = request.engine.template_desk().of(request.tenant)
+    templates = request.engine.template_registry().of(request.tenant)
     template = templates.find(content.subject)
     if template is None:
         return TemplateTryResponse(reason="no template matches this subject")

@@ -24,7 +24,7 @@ from tradewind.jetstream.transactions.given_up_letters import (
     DeadLetterProposal,
     Letter,
     NotWantedError,
-    desk_of,
+    sender_of,
 )
 from tradewind.store.contract import NotFoundError
 
@@ -112,7 +112,7 @@ class ExpiredProposal(DeadLetterProposal):
     """The proposal for one expired message, for all consumers that miss it."""
 
     def __init__(self, hosted: HostedStream, keeper: ExpiredLetters, seq: int) -> None:
-        super().__init__(desk_of(hosted.engine), hosted)
+        super().__init__(sender_of(hosted.engine), hosted)
         self._keeper = keeper
         self._seq = seq
 

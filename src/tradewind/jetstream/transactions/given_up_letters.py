@@ -70,7 +70,7 @@ class NotWantedError(Exception):
     """The message no longer needs to be given up, or no copy of it is wanted."""
 
 
-class DeadLetterDesk:
+class DeadLetterSender:
     """The dead letters of all accounts of an engine."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
@@ -221,7 +221,7 @@ class DeadLetterProposal(ABC):
 
     size = 0
 
-    def __init__(self, owner: DeadLetterDesk, hosted: HostedStream) -> None:
+    def __init__(self, owner: DeadLetterSender, hosted: HostedStream) -> None:
         self.owner = owner
         self.hosted = hosted
         self.letters: list[Letter] = []
@@ -231,7 +231,7 @@ class DeadLetterProposal(ABC):
     @property
     @abstractmethod
     def key(self) -> Hashable:
-        """The key by which the desk finds the proposal."""
+        """The key by which the sender finds the proposal."""
 
     @abstractmethod
     def fill(self, plan: TransactionPlan) -> None:
@@ -295,7 +295,11 @@ class GivenUpProposal(DeadLetterProposal):
     """The proposal for a message that was delivered and is given up by its consumer."""
 
     def __init__(
-        self, owner: DeadLetterDesk, hosted: HostedStream, consumer: ServerConsumer, given: GivenUp
+        self,
+        owner: DeadLetterSender,
+        hosted: HostedStream,
+        consumer: ServerConsumer,
+        given: GivenUp,
     ) -> None:
         super().__init__(owner, hosted)
         settings = consumer.dead_letters.settings
@@ -399,11 +403,11 @@ def takes_given_up(
     engine: JetStreamEngine, hosted: HostedStream, consumer: ServerConsumer, given: GivenUp
 ) -> None:
     """Called when a consumer gives a message up and its settings name a stream for it."""
-    desk_of(engine).add(hosted, consumer, given)
+    sender_of(engine).add(hosted, consumer, given)
 
 
-def desk_of(engine: JetStreamEngine) -> DeadLetterDesk:
-    """The desk of an engine, created on first use."""
+def sender_of(engine: JetStreamEngine) -> DeadLetterSender:
+    """The sender of an engine, created on first use."""
     if engine.dead_letters is None:
-        engine.dead_letters = DeadLetterDesk(engine)
+        engine.dead_letters = DeadLetterSender(engine)
     return engine.dead_letters

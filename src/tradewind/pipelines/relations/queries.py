@@ -2,7 +2,7 @@
 
 Owns finding the tables that a query names, and their columns. A stream has its own columns and, if
 its messages are JSON objects, their fields; so does a bucket with its keys and values; a folder has
-the columns of its files. `tradewind.pipelines.sql.desk` runs queries.
+the columns of its files. `tradewind.pipelines.sql.query_session` runs queries.
 
 The fields are inferred from a sample. A message that does not fit never becomes null: the query is
 run again with types that can hold it, so that a result never depends on which messages were

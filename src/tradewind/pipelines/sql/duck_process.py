@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Final
 
-from tradewind.pipelines.sql.desk import PendingAnswer, question_of
+from tradewind.pipelines.sql.query_session import PendingAnswer, question_of
 from tradewind.pipelines.sql.rendering import RenderStyle
 from tradewind.pipelines.sql.service import send_answer
 from tradewind.pipelines.sql.wire import Ask, Cancel, Channel, StatementFailure, WireError
@@ -27,10 +27,10 @@ def answer_one(channel: Channel, seconds_max: float = SECONDS_MAX) -> None:
     ask = channel.from_caller()
     if not isinstance(ask, Ask):
         raise WireError("a caller without a question")
-    from tradewind.pipelines.sql.duck_desk import DuckDesk  # not before pandas is left out
+    from tradewind.pipelines.sql.duck_runner import DuckRunner  # not before pandas is left out
 
     ended = threading.Event()
-    asked = PendingAnswer(DuckDesk(), question_of(ask), ended.set)
+    asked = PendingAnswer(DuckRunner(), question_of(ask), ended.set)
 
     def listen() -> None:
         try:

@@ -1,6 +1,6 @@
 """The SQL service: a warm Spark session for clients of the same user.
 
-Owns the process of `tradewind sql --serve --foreground`: its lock, its socket, its desks, and its
+Owns the process of `tradewind sql --serve --foreground`: its lock, its socket, its runners, and its
 end after some time without a client. Each client has two threads: one receives, so that a
 cancellation or a disconnect reaches the query, the other answers. The lock is that of the operating
 system, so a killed service never blocks the next one.
@@ -11,9 +11,9 @@ Spark Connect, looked at with Spark 4.3, does not replace this protocol:
   and zstandard, which the extra `spark` does not have; a caller here needs none of them, nor Spark;
 - a caller must import `pyspark.sql` (0.2 s of processor time, before grpc and pandas) where
   importing `caller` takes 0.1 s;
-- a desk asks Java for what Connect does not offer: the plan of the parser (`plans`, `write_plans`),
-  the frame of a part of it, the progress of a job group. It would have to run in the server, behind
-  messages of our own again;
+- a session asks Java for what Connect does not offer: the plan of the parser (`plans`,
+  `write_plans`), the frame of a part of it, the progress of a job group. It would have to run in
+  the server, behind messages of our own again;
 - it listens on a TCP port, which every user of the machine reaches, and knows its caller by a
   token; this socket is in a private folder, and the kernel says whose the caller is.
 
@@ -38,15 +38,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tradewind._version import __version__
 from tradewind.errors import TradewindError
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.sql.desk import (
+from tradewind.pipelines.sql.engines import NeedsSparkError
+from tradewind.pipelines.sql.query_session import (
     SPARK_SETTINGS,
-    AnsweringDesk,
-    Desk,
     PendingAnswer,
+    QueryRunner,
+    QuerySession,
     SessionLostError,
     question_of,
 )
-from tradewind.pipelines.sql.engines import NeedsSparkError
 from tradewind.pipelines.sql.rendering import RenderStyle, lines
 from tradewind.pipelines.sql.wire import (
     LOCK_NAME,
@@ -82,7 +82,7 @@ LOCK_SECONDS: Final = 1.0
 PROGRESS_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 1.0
-# The time that a query that does not stop has before its desk is left to it.
+# The time that a query that does not stop has before its runner is left to it.
 CANCEL_SECONDS: Final = 5.0
 WRITE_CANCEL_SECONDS: Final = 30.0
 BUSY: Final = f"the SQL service answers {CALLERS_MAX} callers at a time, and has reached that"
@@ -96,21 +96,21 @@ class StopSignal(BaseException):
     """A signal says that the service is to end."""
 
 
-class Desks(Protocol):
-    """Where desks come from."""
+class QueryRunners(Protocol):
+    """Where query runners come from."""
 
     def start(self) -> None:
         """Get ready; raises if that cannot be."""
 
-    def make(self) -> AnsweringDesk:
-        """One more desk."""
+    def make(self) -> QueryRunner:
+        """One more runner."""
 
     def stop(self) -> None:
         """End all of them."""
 
 
-class SparkDesks:
-    """Desks at one Spark."""
+class SparkRunners:
+    """Runners whose queries one Spark executes."""
 
     def __init__(self, master: str, log_file: Path) -> None:
         self._master = master
@@ -118,18 +118,18 @@ class SparkDesks:
         self._session: SparkSession | None = None
 
     def start(self) -> None:
-        """See `Desks`."""
+        """See `QueryRunners`."""
         from tradewind.pipelines.sessions.pipeline_session import open_session
 
         self._session = open_session(self._master, self._log_file, SPARK_SETTINGS)
 
-    def make(self) -> Desk:
-        """See `Desks`. Each has names of its own for its tables."""
+    def make(self) -> QuerySession:
+        """See `QueryRunners`. Each has names of its own for its tables."""
         assert self._session is not None
-        return Desk(self._session.newSession())
+        return QuerySession(self._session.newSession())
 
     def stop(self) -> None:
-        """See `Desks`."""
+        """See `QueryRunners`."""
         if self._session is not None:
             with suppress(Exception):  # Java may be gone already
                 self._session.stop()
@@ -138,15 +138,17 @@ class SparkDesks:
 class SqlService:
     """Answers callers until none has asked for a while, or until it is stopped."""
 
-    def __init__(self, folder: Path, master: str, idle_seconds: float, desks: Desks) -> None:
+    def __init__(
+        self, folder: Path, master: str, idle_seconds: float, runners: QueryRunners
+    ) -> None:
         self._folder = folder
         self._master = master
         self._idle_seconds = idle_seconds
         self._place = place_of_process()
-        self._source = desks
+        self._source = runners
         self._is_up = threading.Event()
         self._failure = ""
-        self._desks: list[AnsweringDesk] = []
+        self._runners: list[QueryRunner] = []
         self._callers = 0
         self._quiet_since = time.monotonic()
         self._lock = threading.Lock()
@@ -267,9 +269,9 @@ class SqlService:
         self._answer(channel, ask)
 
     def _answer(self, channel: Channel, ask: Ask) -> None:
-        desk = self._take_desk()
+        runner = self._take_runner()
         ended = threading.Event()
-        asked = PendingAnswer(desk, question_of(ask), ended.set)
+        asked = PendingAnswer(runner, question_of(ask), ended.set)
         is_over = threading.Event()
 
         def listen() -> None:
@@ -293,10 +295,10 @@ class SqlService:
         ended.wait()
         try:
             if not asked.wait(0):
-                # The query does not stop: the desk stays with it.
+                # The query does not stop: the runner stays with it.
                 channel.send(StatementFailure(asked.outcome() or "the query was cancelled"))
                 return
-            self._give_desk(desk)
+            self._give_runner(runner)
             self._send(channel, asked, RenderStyle(ask.format, ask.width))
         finally:
             is_over.set()
@@ -308,16 +310,16 @@ class SqlService:
             self._stops.set()
             channel.send(StatementFailure(str(error), is_retryable=True))
 
-    def _take_desk(self) -> AnsweringDesk:
-        """The desk that was used last, which knows most, or a new one."""
+    def _take_runner(self) -> QueryRunner:
+        """The runner that was used last, which knows most, or a new one."""
         with self._lock:
-            if self._desks:
-                return self._desks.pop()
+            if self._runners:
+                return self._runners.pop()
         return self._source.make()
 
-    def _give_desk(self, desk: AnsweringDesk) -> None:
+    def _give_runner(self, runner: QueryRunner) -> None:
         with self._lock:
-            self._desks.append(desk)
+            self._runners.append(runner)
         log_file = self._folder / LOG_NAME
         with suppress(OSError):
             if log_file.stat().st_size > LOG_BYTES_MAX:
@@ -388,5 +390,5 @@ def serve(master: str, idle_seconds: float) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     with suppress(StopSignal):
-        desks = SparkDesks(master, folder / LOG_NAME)
-        SqlService(folder, master, idle_seconds, desks).run()
+        runners = SparkRunners(master, folder / LOG_NAME)
+        SqlService(folder, master, idle_seconds, runners).run()

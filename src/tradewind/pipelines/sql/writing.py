@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from tradewind.api.stream_types import StreamInfo
     from tradewind.pipelines.relations.queries import TableCatalog
-    from tradewind.pipelines.sql.desk import SqlQuestion
+    from tradewind.pipelines.sql.query_session import SqlQuestion
     from tradewind.pipelines.tables.table_queries import ShownTable
 
 # How long tasks that were cancelled may still write, and how often that is looked at.

@@ -67,7 +67,7 @@ class _PendingCallout(msgspec.Struct, eq=False):
     claims: UserClaims | None = None
 
 
-class CalloutDesk:
+class CalloutClient:
     """The pending requests of one server; used in the event loop only. `broker` is set before the
     first login.
     """

@@ -22,7 +22,7 @@ from tradewind.jwt.sharing_claims import quoted
 from tradewind.options import GLOBAL_ACCOUNT, CalloutOptions, ServerOptions
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.server.auth.callout_client import (
-    CalloutDesk,
+    CalloutClient,
     CalloutService,
     shown_name,
     without_questions,
@@ -48,11 +48,11 @@ class CalloutGate:
         configured: AuthorizeGate,
         server_options: ServerOptions,
         options: CalloutOptions,
-        desk: CalloutDesk,
+        client: CalloutClient,
     ) -> None:
         self._configured = configured
         self._options = options
-        self._desk = desk
+        self._client = client
         self._service = CalloutService(options.account, options.issuer, options.xkey)
         self._users = frozenset(options.users)
         # The accounts that users can be put into, with the default permissions of their users.
@@ -118,7 +118,7 @@ class CalloutGate:
     def _consultation(self, credentials: Credentials) -> Consultation:
         # A JWT has no meaning here, so the service does not receive one, as in nats-server.
         user = credentials.nkey or credentials.user or (TOKEN_USER if credentials.token else "")
-        return self._desk.consultation(
+        return self._client.consultation(
             self._service, credentials, ClaimedUser(user), self._is_issuer, self._admit, self._key
         )
 
@@ -128,7 +128,7 @@ class CalloutGate:
     def _admit(self, claims: UserClaims, credentials: Credentials) -> Identity | Rejection:
         """Whether a user that the service accepts may enter, and where."""
         name = self._service.account
-        now_ns = self._desk.now_ns()
+        now_ns = self._client.now_ns()
         if claims.nats.proxy_required:
             return Rejection("Proxy connection required")
         left = seconds_left(claims.nats, now_ns)

@@ -40,7 +40,7 @@ from tradewind.server.auth.configured_users import Member, Members, collect_memb
 from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
 
 if TYPE_CHECKING:
-    from tradewind.server.auth.callout_client import CalloutDesk
+    from tradewind.server.auth.callout_client import CalloutClient
     from tradewind.server.auth.certificate_users import CertificateMap
 
 Listener = Literal["standard", "websocket", "leafnode"]
@@ -63,11 +63,11 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 def build_gate(
-    options: ServerOptions, listener: Listener = "standard", desk: CalloutDesk | None = None
+    options: ServerOptions, listener: Listener = "standard", client: CalloutClient | None = None
 ) -> Gate:
     """The gate of one listener. Raises ConfigError when the options contradict themselves.
 
-    `desk` asks the service that decides about logins, if one is configured.
+    `client` asks the service that decides about logins, if one is configured.
     """
     members = collect_members(options)
     settings = _settings(options, listener)
@@ -80,11 +80,11 @@ def build_gate(
         is_decided_here = False
     if options.authorization.callout is None or is_decided_here:
         return gate
-    assert desk is not None, "a callout needs a desk"
+    assert client is not None, "a callout needs a client"
     # Loaded when it is needed: servers without a callout start sooner.
     from tradewind.server.auth.callout_gate import CalloutGate
 
-    return CalloutGate(gate, options, options.authorization.callout, desk)
+    return CalloutGate(gate, options, options.authorization.callout, client)
 
 
 def _leaf_gate(options: ServerOptions, members: Members, settings: _Settings) -> AuthorizeGate:

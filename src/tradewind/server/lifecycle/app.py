@@ -46,7 +46,7 @@ from tradewind.wire import ops
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from tradewind.server.auth.callout_client import CalloutDesk
+    from tradewind.server.auth.callout_client import CalloutClient
     from tradewind.server.jetstream.jetstream_service import RunningJetStream
     from tradewind.server.leafnodes.leafnodes import RunningLeafnodes
     from tradewind.server.lifecycle.pid_files import PortsFile
@@ -106,12 +106,12 @@ class ServerApp:
         self.stopped = asyncio.Event()
         clock = clock or SystemClock()
         self._operators: Operators | None = None
-        self._callouts: CalloutDesk | None = None
+        self._callouts: CalloutClient | None = None
         is_operated = options.operator is not None and options.operator.is_active
         if is_operated or options.authorization.callout is not None:
-            from tradewind.server.auth.callout_client import CalloutDesk
+            from tradewind.server.auth.callout_client import CalloutClient
 
-            self._callouts = CalloutDesk()
+            self._callouts = CalloutClient()
         if is_operated:
             from tradewind.server.operators.operator_mode import Operators
 
@@ -716,14 +716,14 @@ class ServerApp:
         self._stop_task = self._loop.create_task(self.stop())
 
 
-def build_gates(options: ServerOptions, desk: CalloutDesk | None = None) -> dict[str, Gate]:
+def build_gates(options: ServerOptions, client: CalloutClient | None = None) -> dict[str, Gate]:
     """One gate per kind of listener."""
     gates = {
-        "STANDARD": build_gate(options, "standard", desk),
-        "WEBSOCKET": build_gate(options, "websocket", desk),
+        "STANDARD": build_gate(options, "standard", client),
+        "WEBSOCKET": build_gate(options, "websocket", client),
     }
     if options.leafnodes is not None:
-        gates["LEAFNODE"] = gates["LEAFNODE_WS"] = build_gate(options, "leafnode", desk)
+        gates["LEAFNODE"] = gates["LEAFNODE_WS"] = build_gate(options, "leafnode", client)
     return gates
 
 

@@ -24,7 +24,7 @@ LOOKUP_THREADS = 8
 WAITING_MAX = 4096
 
 
-class LookupDesk:
+class AccountLookups:
     """The pending lookups of a server; used in the event loop only."""
 
     def __init__(

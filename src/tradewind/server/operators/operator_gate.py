@@ -34,7 +34,7 @@ from tradewind.jwt.claims import EVERYBODY, UserFields, UserRestrictions, UserSc
 from tradewind.jwt.codec import reader
 from tradewind.options import OperatorOptions
 from tradewind.server.auth.callout_client import (
-    CalloutDesk,
+    CalloutClient,
     CalloutService,
     shown_name,
     without_questions,
@@ -79,7 +79,7 @@ class OperatorGate:
         book: AccountBook,
         lookup: Lookup,
         clock: Clock,
-        callouts: CalloutDesk,
+        callouts: CalloutClient,
     ) -> None:
         self._callouts = callouts
         self._book = book

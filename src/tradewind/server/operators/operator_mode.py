@@ -31,7 +31,7 @@ from tradewind.server.operators.account_options import (
 from tradewind.server.operators.claims_requests import ClaimsRequests
 from tradewind.server.operators.file_thread import FileThread
 from tradewind.server.operators.live_sessions import LiveConnections
-from tradewind.server.operators.lookups import LookupDesk
+from tradewind.server.operators.lookups import AccountLookups
 from tradewind.server.operators.operator_gate import OperatorGate
 from tradewind.server.operators.resolvers import (
     FolderResolver,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
     from tradewind.broker.identity import Gate
     from tradewind.monitor.system_events import SystemEventServer
-    from tradewind.server.auth.callout_client import CalloutDesk
+    from tradewind.server.auth.callout_client import CalloutClient
 
 # The interval at which files of expired accounts are looked for.
 OVERDUE_SECONDS = 60.0
@@ -60,7 +60,7 @@ class Operators:
     """
 
     def __init__(
-        self, options: ServerOptions, clock: Clock, log: Log, callouts: CalloutDesk
+        self, options: ServerOptions, clock: Clock, log: Log, callouts: CalloutClient
     ) -> None:
         assert options.operator is not None
         self.options = options.operator
@@ -69,7 +69,7 @@ class Operators:
         self._clock = clock
         self.book = AccountBook(trust_of(options.operator), clock, self._changed)
         self.resolver = make_resolver(options.operator, self.book)
-        self.lookups = LookupDesk(self.book, self.resolver, log.error)
+        self.lookups = AccountLookups(self.book, self.resolver, log.error)
         self._callouts = callouts
         self.gate = self._make_gate()
         self._broker: Broker | None = None

@@ -1,8 +1,8 @@
 """A Spark session that runs queries one after the other.
 
 Owns the state between queries: the tables that were used, as long as their streams have not
-changed, and their names in the session. Two concurrent queries need two desks. `PendingAnswer` is a
-query that runs in its own thread and can be cancelled.
+changed, and their names in the session. Two concurrent queries need two sessions. `PendingAnswer`
+is a query that runs in its own thread and can be cancelled.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def question_of(ask: Ask) -> SqlQuestion:
     )
 
 
-class Desk:
+class QuerySession:
     """One session; asked by one thread at a time."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -213,7 +213,7 @@ class Desk:
         check_reads(plan)
 
     def _write(self, question: SqlQuestion, text: str) -> QueryResult:
-        from tradewind.pipelines.sql.view_desk import ViewDesk
+        from tradewind.pipelines.sql.view_statement_runner import ViewStatementRunner
         from tradewind.pipelines.sql.view_statements import parse_view_statement
         from tradewind.pipelines.sql.writing import StatementWriter
 
@@ -228,7 +228,7 @@ class Desk:
         about_view = parse_view_statement(text)
         if about_view is not None:
             prepare_followed = partial(self._prepared, question, followed)
-            return ViewDesk(self._spark, question, prepare_followed).run(about_view)
+            return ViewStatementRunner(self._spark, question, prepare_followed).run(about_view)
         prepare = partial(self._prepared, question, read)
         return StatementWriter(self._spark, question, text, prepare).run()
 
@@ -444,8 +444,8 @@ def _state_of(info: StreamInfo) -> object:
     )
 
 
-class AnsweringDesk(Protocol):
-    """A desk, as `PendingAnswer` needs it."""
+class QueryRunner(Protocol):
+    """What runs queries, as `PendingAnswer` needs it."""
 
     def begin(self, group: str, text: str) -> None:
         """Make all later queries of this thread part of a group."""
@@ -464,9 +464,9 @@ class PendingAnswer:
     """A question on its way; `done` is called in its thread when it has been answered."""
 
     def __init__(
-        self, desk: AnsweringDesk, question: SqlQuestion, done: Callable[[], None] = lambda: None
+        self, runner: QueryRunner, question: SqlQuestion, done: Callable[[], None] = lambda: None
     ) -> None:
-        self._desk = desk
+        self._runner = runner
         self._question = question
         self._done = done
         self._group = f"tradewind-sql-{uuid.uuid4().hex}"
@@ -480,9 +480,9 @@ class PendingAnswer:
 
     def _run(self) -> None:
         try:
-            self._desk.begin(self._group, self._question.text[:100])
+            self._runner.begin(self._group, self._question.text[:100])
             if not self._is_cancelled:
-                self._result = self._desk.ask(self._question)
+                self._result = self._runner.ask(self._question)
         except BaseException as error:  # passed on to the caller
             self._error = error
         finally:
@@ -497,7 +497,7 @@ class PendingAnswer:
         """Have Spark stop; a query that cannot be stopped continues, and its result is ignored."""
         self._is_cancelled = True
         if not self._finished.is_set():
-            self._desk.cancel(self._group)
+            self._runner.cancel(self._group)
             threading.Thread(target=self._cancel_again, daemon=True).start()
 
     def _cancel_again(self) -> None:
@@ -509,11 +509,11 @@ class PendingAnswer:
         for _ in range(CANCELS_MAX):
             if self._finished.wait(CANCEL_AGAIN_SECONDS):
                 return
-            self._desk.cancel(self._group)
+            self._runner.cancel(self._group)
 
     def progress(self) -> tuple[int, int]:
         """How many of its tasks are done, and how many there are so far."""
-        return self._desk.progress(self._group)
+        return self._runner.progress(self._group)
 
     def outcome(self) -> str:
         """The outcome of a statement that writes and was cancelled; empty if it was a query."""

@@ -49,13 +49,13 @@ from tradewind.spark.columnar.columns import BUCKET, MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tradewind.pipelines.sql.desk import SqlQuestion
+    from tradewind.pipelines.sql.query_session import SqlQuestion
 
 FOLDER_KINDS: Final = ("parquet", "json", "csv")
 Prepare = Callable[[str, str], tuple[TableCatalog, list[QueryTable]]]
 
 
-class ViewDesk:
+class ViewStatementRunner:
     """One statement; `prepare` makes the tables of a query known to Spark."""
 
     def __init__(self, spark: SparkSession, question: SqlQuestion, prepare: Prepare) -> None:

@@ -32,9 +32,15 @@ from tradewind.pipelines.relations.queries import (
     read_catalog,
     tables_result,
 )
-from tradewind.pipelines.sql.desk import SqlQuestion, lake_of, one_spelling, placed, where_of
 from tradewind.pipelines.sql.duck_tables import DuckTable, folder_dataset
 from tradewind.pipelines.sql.engines import NeedsSparkError, check_engine, duck_text
+from tradewind.pipelines.sql.query_session import (
+    SqlQuestion,
+    lake_of,
+    one_spelling,
+    placed,
+    where_of,
+)
 from tradewind.pipelines.sql.wire import StatementError
 
 if TYPE_CHECKING:
@@ -65,7 +71,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-class DuckDesk:
+class DuckRunner:
     """Answers questions; asked by one thread at a time."""
 
     def __init__(self) -> None:
@@ -75,19 +81,19 @@ class DuckDesk:
         self._group = ""
 
     def begin(self, group: str, text: str) -> None:
-        """See `AnsweringDesk`."""
+        """See `QueryRunner`."""
         del text
         self._group = group
 
     def cancel(self, group: str) -> None:
-        """See `AnsweringDesk`."""
+        """See `QueryRunner`."""
         with self._lock:
             self._cancelled = group
             if self._engine is not None and group == self._group:
                 self._engine.interrupt()
 
     def progress(self, group: str) -> tuple[int, int]:
-        """See `AnsweringDesk`; nothing is known before the answer."""
+        """See `QueryRunner`; nothing is known before the answer."""
         del group
         return 0, 0
 
@@ -197,8 +203,8 @@ def _place_in(text: str, asked: str) -> tuple[int, int]:
 class _Engine:
     """A DuckDB for one run of a question, closed to everything but its tables."""
 
-    def __init__(self, desk: DuckDesk, tables: Mapping[str, Any]) -> None:
-        self._desk = desk
+    def __init__(self, runner: DuckRunner, tables: Mapping[str, Any]) -> None:
+        self._runner = runner
         self._tables = tables
 
     def __enter__(self) -> duckdb.DuckDBPyConnection:
@@ -207,16 +213,16 @@ class _Engine:
         for name, table in self._tables.items():
             self._engine.register(name, table)
         self._engine.execute("set lock_configuration = true")
-        desk = self._desk
-        with desk._lock:
-            desk._engine = self._engine
-            if desk._cancelled and desk._cancelled == desk._group:
+        runner = self._runner
+        with runner._lock:
+            runner._engine = self._engine
+            if runner._cancelled and runner._cancelled == runner._group:
                 raise PipelineError("the query was cancelled")
         return self._engine
 
     def __exit__(self, *_: object) -> None:
-        with self._desk._lock:
-            self._desk._engine = None
+        with self._runner._lock:
+            self._runner._engine = None
         self._engine.close()
 
 
