@@ -34,8 +34,8 @@ from tradewind.dashboard.data.changes import difference, line_differences, parse
 from tradewind.dashboard.web.forms import FORM_BYTES_MAX, read_form
 from tradewind.dashboard.web.guard import Policy, judge
 from tradewind.errors import TradewindError
-from tradewind.jetstream.preview.dialects import PreviewRefusal
-from tradewind.jetstream.preview.preview_configs import decode_stream
+from tradewind.jetstream.legacy.dialects import LegacyRefusal
+from tradewind.jetstream.legacy.legacy_configs import decode_stream
 from tradewind.jetstream.replication.origins import document_of
 from tradewind.jwt import codec
 from tradewind.jwt.claim_files import read_token
@@ -567,7 +567,7 @@ for what, module, decode_body in (
     ("options of a request to the system", "monitor.system_requests", system_options),
     ("answer of an origin", "jetstream.replication.origins", document_of),
     ("answer of the API, in a client", "client.streams.api_requests", check_answer),
-    ("stream of the preview", "jetstream.preview.preview_configs", decode_stream),
+    ("stream of the preview", "jetstream.legacy.legacy_configs", decode_stream),
 ):
     register(
         EntryPoint(
@@ -577,7 +577,7 @@ for what, module, decode_body in (
             cast("Callable[[bytes], object]", decode_body),
             (*JSON_ATOMS, b'"error":{"code":'),
             (b'{"name":"S","subjects":["a"]}',),
-            refusals=(TradewindError, ApiError, ValueError, PreviewRefusal),
+            refusals=(TradewindError, ApiError, ValueError, LegacyRefusal),
         )
     )
 register(

@@ -75,7 +75,7 @@ ELSEWHERE = {
     "interfaces": _KERNEL,
     "jetstream.consumer_catalog": _SMALL,
     "jetstream.handlers.consumer_handlers": _SMALL,
-    "jetstream.preview.dialects": "an error text of this server itself",
+    "jetstream.legacy.dialects": "an error text of this server itself",
     "jetstream.template_streams": "a file that this server has written itself",
     "jetstream.transactions.given_up_letters": _SMALL,
     "jwt.sharing_claims": "URLs of claims whose JWT the operator has signed",

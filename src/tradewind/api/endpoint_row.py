@@ -18,7 +18,7 @@ from tradewind.api.requests import decode_lenient, decode_request, holds_json, i
 PREFIX: Final = "$JS.API."
 # The API that only this server has.
 OWN_PREFIX: Final = "$TW.API."
-PREVIEW_PREFIX: Final = "$JS."
+LEGACY_PREFIX: Final = "$JS."
 
 
 class Body(Enum):
@@ -63,21 +63,21 @@ class Concurrency(Enum):
     ALL = "all"
 
 
-class PreviewWords(Enum):
+class LegacyWords(Enum):
     """The preview of JetStream that a form belongs to, which determines its words and errors."""
 
     SETS = auto()
     STREAMS = auto()
 
 
-class PreviewForm(msgspec.Struct, frozen=True):
+class LegacyForm(msgspec.Struct, frozen=True):
     """The form of an endpoint in a preview; `subject` as in `ApiEndpoint`, after `$JS.`.
 
     Its handler is `module:function`; without one it is forwarded to the current subject.
     """
 
     subject: str
-    words: PreviewWords
+    words: LegacyWords
     handler: str = ""
 
 
@@ -112,7 +112,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     needs: tuple[str, ...] | None = None
     # More permissions depend on the body: the handler checks (`jetstream.deeds`) for these.
     needs_by_body: tuple[str, ...] = ()
-    preview: tuple[PreviewForm, ...] = ()
+    legacy: tuple[LegacyForm, ...] = ()
 
     @property
     def needs_cluster(self) -> bool:

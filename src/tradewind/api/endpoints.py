@@ -4,7 +4,7 @@ Owns the one table of them, and finding the row and the names for a subject. It 
 request. Derived from the table are:
 
 - the subscriptions of the server, which handler runs, whether it is audited, what it may run beside
-  (`jetstream.dispatch`, `jetstream.handlers`), and the forms of the previews (`jetstream.preview`);
+  (`jetstream.dispatch`, `jetstream.handlers`), and the forms of the previews (`jetstream.legacy`);
 - the subjects that mean JetStream where others decide about them: which a domain maps and which do
   not cross leaf connections (`broker`), which an account may have from another one, and which
   permissions the parts of a transaction need;
@@ -37,8 +37,8 @@ from tradewind.api.endpoint_row import (
     Body,
     Concurrency,
     EndpointCall,
-    PreviewForm,
-    PreviewWords,
+    LegacyForm,
+    LegacyWords,
 )
 from tradewind.api.template_types import (
     TemplateListResponse,
@@ -56,17 +56,17 @@ from tradewind.api.truncation_types import (
 )
 
 
-def _old_set(subject: str, function: str = "") -> PreviewForm:
-    return _preview_form(subject, PreviewWords.SETS, function)
+def _legacy_set(subject: str, function: str = "") -> LegacyForm:
+    return _legacy_form(subject, LegacyWords.SETS, function)
 
 
-def _old_stream(subject: str, function: str = "") -> PreviewForm:
-    return _preview_form(subject, PreviewWords.STREAMS, function)
+def _legacy_stream(subject: str, function: str = "") -> LegacyForm:
+    return _legacy_form(subject, LegacyWords.STREAMS, function)
 
 
-def _preview_form(subject: str, words: PreviewWords, function: str) -> PreviewForm:
-    handler = f"tradewind.jetstream.preview.preview_requests:{function}" if function else ""
-    return PreviewForm(subject, words, handler)
+def _legacy_form(subject: str, words: LegacyWords, function: str) -> LegacyForm:
+    handler = f"tradewind.jetstream.legacy.legacy_requests:{function}" if function else ""
+    return LegacyForm(subject, words, handler)
 
 
 ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
@@ -78,9 +78,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         response=answer.AccountInfoResponse,
         handler="tradewind.jetstream.handlers.account_handlers:info",
         is_read=True,
-        preview=(
-            _old_stream("ENABLED", "enabled"),
-            _old_stream("INFO", "account_info"),
+        legacy=(
+            _legacy_stream("ENABLED", "enabled"),
+            _legacy_stream("INFO", "account_info"),
         ),
     ),
     ApiEndpoint(
@@ -92,9 +92,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.StreamCreateResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:create",
         beside=Concurrency.NEW_STREAMS,
-        preview=(
-            _old_set("MSGSET.CREATE", "create_stream"),
-            _old_stream("STREAM.$s.CREATE", "create_stream"),
+        legacy=(
+            _legacy_set("MSGSET.CREATE", "create_stream"),
+            _legacy_stream("STREAM.$s.CREATE", "create_stream"),
         ),
     ),
     ApiEndpoint(
@@ -106,7 +106,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.StreamUpdateResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:update",
         beside=Concurrency.CHANGED_STREAMS,
-        preview=(_old_stream("STREAM.$s.UPDATE", "update_stream"),),
+        legacy=(_legacy_stream("STREAM.$s.UPDATE", "update_stream"),),
     ),
     ApiEndpoint(
         "stream_names",
@@ -117,9 +117,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.StreamNamesResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:names",
         is_read=True,
-        preview=(
-            _old_set("MSGSETS", "list_streams"),
-            _old_stream("STREAM.LIST", "list_streams"),
+        legacy=(
+            _legacy_set("MSGSETS", "list_streams"),
+            _legacy_stream("STREAM.LIST", "list_streams"),
         ),
     ),
     ApiEndpoint(
@@ -141,9 +141,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.StreamInfoResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:info",
         is_read=True,
-        preview=(
-            _old_set("MSGSET.INFO", "set_info"),
-            _old_stream("STREAM.$s.INFO", "stream_info"),
+        legacy=(
+            _legacy_set("MSGSET.INFO", "set_info"),
+            _legacy_stream("STREAM.$s.INFO", "stream_info"),
         ),
     ),
     ApiEndpoint(
@@ -153,9 +153,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         response=answer.StreamDeleteResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:delete",
         beside=Concurrency.OLD_STREAMS,
-        preview=(
-            _old_set("MSGSET.DELETE", "delete_stream"),
-            _old_stream("STREAM.$s.DELETE", "delete_stream"),
+        legacy=(
+            _legacy_set("MSGSET.DELETE", "delete_stream"),
+            _legacy_stream("STREAM.$s.DELETE", "delete_stream"),
         ),
     ),
     ApiEndpoint(
@@ -166,9 +166,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         ask.StreamPurgeRequest,
         answer.StreamPurgeResponse,
         handler="tradewind.jetstream.handlers.stream_handlers:purge",
-        preview=(
-            _old_set("MSGSET.PURGE", "purge"),
-            _old_stream("STREAM.$s.PURGE", "purge"),
+        legacy=(
+            _legacy_set("MSGSET.PURGE", "purge"),
+            _legacy_stream("STREAM.$s.PURGE", "purge"),
         ),
     ),
     ApiEndpoint(
@@ -181,9 +181,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         handler="tradewind.jetstream.handlers.message_handlers:get",
         audit=Audit.IF_REFUSED,
         is_read=True,
-        preview=(
-            _old_set("BYSEQ.$s", "set_message"),
-            _old_stream("STREAM.$s.MSG.BYSEQ", "stream_message"),
+        legacy=(
+            _legacy_set("BYSEQ.$s", "set_message"),
+            _legacy_stream("STREAM.$s.MSG.BYSEQ", "stream_message"),
         ),
     ),
     ApiEndpoint(
@@ -194,9 +194,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         ask.MsgDeleteRequest,
         answer.MsgDeleteResponse,
         handler="tradewind.jetstream.handlers.message_handlers:delete",
-        preview=(
-            _old_set("MSGSET.MSG.DELETE", "delete_message"),
-            _old_stream("STREAM.$s.MSG.DELETE", "delete_message"),
+        legacy=(
+            _legacy_set("MSGSET.MSG.DELETE", "delete_message"),
+            _legacy_stream("STREAM.$s.MSG.DELETE", "delete_message"),
         ),
     ),
     ApiEndpoint(
@@ -259,7 +259,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         handler="tradewind.jetstream.handlers.consumer_handlers:create",
         beside=Concurrency.NEW_CONSUMERS,
         reads_body_first=True,
-        preview=(_old_stream("STREAM.$s.EPHEMERAL.CONSUMER.CREATE", "create_ephemeral"),),
+        legacy=(_legacy_stream("STREAM.$s.EPHEMERAL.CONSUMER.CREATE", "create_ephemeral"),),
     ),
     ApiEndpoint(
         "consumer_create",
@@ -293,9 +293,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         handler="tradewind.jetstream.handlers.consumer_handlers:create",
         beside=Concurrency.NEW_CONSUMERS,
         reads_body_first=True,
-        preview=(
-            _old_set("OBSERVABLE.CREATE", "create_observable"),
-            _old_stream("STREAM.$s.CONSUMER.$c.CREATE", "create_consumer"),
+        legacy=(
+            _legacy_set("OBSERVABLE.CREATE", "create_observable"),
+            _legacy_stream("STREAM.$s.CONSUMER.$c.CREATE", "create_consumer"),
         ),
     ),
     ApiEndpoint(
@@ -307,9 +307,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.ConsumerNamesResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:names",
         is_read=True,
-        preview=(
-            _old_set("OBSERVABLES", "list_observables"),
-            _old_stream("STREAM.$s.CONSUMERS", "list_consumers"),
+        legacy=(
+            _legacy_set("OBSERVABLES", "list_observables"),
+            _legacy_stream("STREAM.$s.CONSUMERS", "list_consumers"),
         ),
     ),
     ApiEndpoint(
@@ -330,9 +330,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         handler="tradewind.jetstream.handlers.consumer_handlers:info",
         reads_body_first=True,
         is_read=True,
-        preview=(
-            _old_set("OBSERVABLE.INFO", "observable_info"),
-            _old_stream("STREAM.$s.CONSUMER.$c.INFO", "consumer_info"),
+        legacy=(
+            _legacy_set("OBSERVABLE.INFO", "observable_info"),
+            _legacy_stream("STREAM.$s.CONSUMER.$c.INFO", "consumer_info"),
         ),
     ),
     ApiEndpoint(
@@ -342,9 +342,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         response=answer.ConsumerDeleteResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:delete",
         beside=Concurrency.OLD_CONSUMERS,
-        preview=(
-            _old_set("OBSERVABLE.DELETE", "delete_observable"),
-            _old_stream("STREAM.$s.CONSUMER.$c.DELETE", "delete_consumer"),
+        legacy=(
+            _legacy_set("OBSERVABLE.DELETE", "delete_observable"),
+            _legacy_stream("STREAM.$s.CONSUMER.$c.DELETE", "delete_consumer"),
         ),
     ),
     ApiEndpoint(
@@ -390,9 +390,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "Request messages from a pull consumer.",
         Body.OWN,
         ask.NextRequest,
-        preview=(
-            _old_set("RN.$s.$c"),
-            _old_stream("STREAM.$s.CONSUMER.$c.NEXT"),
+        legacy=(
+            _legacy_set("RN.$s.$c"),
+            _legacy_stream("STREAM.$s.CONSUMER.$c.NEXT"),
         ),
     ),
     ApiEndpoint(
@@ -564,11 +564,11 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "preview_templates",
         "",
         "Templates of streams, of which there are none any more.",
-        preview=(
-            _old_stream("TEMPLATE.LIST", "list_templates"),
-            _old_stream("TEMPLATE.*.CREATE", "create_template"),
-            _old_stream("TEMPLATE.*.INFO", "missing_template"),
-            _old_stream("TEMPLATE.*.DELETE", "missing_template"),
+        legacy=(
+            _legacy_stream("TEMPLATE.LIST", "list_templates"),
+            _legacy_stream("TEMPLATE.*.CREATE", "create_template"),
+            _legacy_stream("TEMPLATE.*.INFO", "missing_template"),
+            _legacy_stream("TEMPLATE.*.DELETE", "missing_template"),
         ),
     ),
 )

@@ -20,7 +20,7 @@ from tradewind.api.consumer_types import (
     PriorityPolicy,
     ReplayPolicy,
 )
-from tradewind.api.preview import PREVIEW_SETS, preview_of
+from tradewind.api.legacy_marks import LEGACY_SETS, legacy_of
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
@@ -167,7 +167,7 @@ class ServerConsumer(Taker):
         self.flow_acknowledged = self.other_acks.flow_acknowledged
         if context.keep_acks is not None:
             self.keep_acks = partial(context.keep_acks, self)
-        self.delivery.is_preview = bool(preview_of(config.metadata))
+        self.delivery.is_preview = bool(legacy_of(config.metadata))
         self.delivery.on_done = context.on_done
         self.delivery.replies.keeps_acks = context.keep_acks is not None
         if state is not None:
@@ -200,11 +200,11 @@ class ServerConsumer(Taker):
     def _names(self) -> str:
         """The middle part of the subjects that the consumer hands out."""
         names = f"{self.context.stream_name}.{self.name}"
-        is_long = self.context.long_subjects and not preview_of(self.config.metadata)
+        is_long = self.context.long_subjects and not legacy_of(self.config.metadata)
         return f"{self._place()}.{names}" if is_long else names
 
     def _ack_prefix(self) -> bytes:
-        word = "A" if preview_of(self.config.metadata) == PREVIEW_SETS else "ACK"
+        word = "A" if legacy_of(self.config.metadata) == LEGACY_SETS else "ACK"
         return f"$JS.{word}.{self._names()}.".encode()
 
     def _attach(self) -> None:
@@ -212,7 +212,7 @@ class ServerConsumer(Taker):
         acks = []
         if self.config.ack_policy not in (AckPolicy.NONE, AckPolicy.FLOW_CONTROL):
             acks = [f"$JS.ACK.{names}.>", f"$JS.ACK.{self._place()}.{names}.>"]
-            if preview_of(self.config.metadata) == PREVIEW_SETS:
+            if legacy_of(self.config.metadata) == LEGACY_SETS:
                 acks.append(f"$JS.A.{names}.>")
         self.delivery.attach(
             self.context.removals,

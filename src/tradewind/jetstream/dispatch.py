@@ -45,7 +45,7 @@ from tradewind.jetstream.clients import client_info
 from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import handler_of, load_handler
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
-from tradewind.jetstream.preview.preview_listener import PreviewListener
+from tradewind.jetstream.legacy.legacy_listener import LegacyListener
 from tradewind.jetstream.prompt_answers import PromptAnswers
 from tradewind.jetstream.read_only import check_request
 from tradewind.jetstream.unknown_requests import announce_domain, listen_silently
@@ -88,7 +88,7 @@ class Dispatcher:
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
-        self._preview = PreviewListener(engine, self.limit_waiting)
+        self._legacy = LegacyListener(engine, self.limit_waiting)
         self._prompt = PromptAnswers(engine)
         self._tokens: dict[str, list[int]] = {}
         self._domain_tokens: dict[str, int] = {}
@@ -121,8 +121,8 @@ class Dispatcher:
         for endpoint in _AT_ONCE:
             heard = self._guarded(partial(self._at_once, endpoint))
             tokens.append(account.subscribe(endpoint.subject_for(), heard))
-        if self._preview.is_wanted and not self._engine.is_read_only:
-            tokens += self._preview.listen(account)
+        if self._legacy.is_wanted and not self._engine.is_read_only:
+            tokens += self._legacy.listen(account)
         self._tokens[name] = tokens
 
     def _answer_domain(self, account: Account) -> None:

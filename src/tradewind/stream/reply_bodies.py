@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tradewind.api.base import encode
-from tradewind.api.preview import PREVIEW_OK
+from tradewind.api.legacy_marks import LEGACY_OK
 from tradewind.api.stream_types import ErrorDetail
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ def or_stored(reason: object) -> str:
 class ReplyBodies:
     """The reply bodies of one stream. `stored` is the beginning of every acknowledgement."""
 
-    def __init__(self, name: str, domain: str, *, is_preview: bool) -> None:
+    def __init__(self, name: str, domain: str, *, is_legacy: bool) -> None:
         self._name = encode(name)
-        self._is_preview = is_preview
+        self._is_legacy = is_legacy
         members = b',"domain":' + encode(domain) if domain else b""
         acknowledgement = b'{"stream":' + self._name + members + b',"seq":'
-        self.stored = PREVIEW_OK if is_preview else acknowledgement
+        self.stored = LEGACY_OK if is_legacy else acknowledgement
 
     def refused(self, error: ApiError) -> bytes:
         """The reply to a message that is refused."""
-        if self._is_preview:
+        if self._is_legacy:
             return b"-ERR '%s'" % error.description.encode()
         detail = ErrorDetail(
             code=error.code, err_code=error.err_code, description=error.description

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
-from tradewind.api.preview import preview_of
+from tradewind.api.legacy_marks import legacy_of
 from tradewind.api.stream_types import (
     DiscardPolicy,
     PersistMode,
@@ -98,8 +98,8 @@ class Stream:
         self.folder = folder
         self.turn = context.router.turn
         self.ids = ids or MessageIds(self.config.duplicate_window, context.chance.getrandbits(64))
-        is_preview = bool(preview_of(self.config.metadata))
-        self._bodies = ReplyBodies(self.name, context.domain, is_preview=is_preview)
+        is_legacy = bool(legacy_of(self.config.metadata))
+        self._bodies = ReplyBodies(self.name, context.domain, is_legacy=is_legacy)
         self.ingest = Ingest(
             context.router,
             context.account,

@@ -9,7 +9,7 @@ import pytest
 from engine_kit import Peer
 from transaction_kit import add_consumer, message, stored
 
-from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX, PREVIEW_PREFIX, ApiEndpoint, PreviewForm
+from tradewind.api.endpoint_row import LEGACY_PREFIX, OWN_PREFIX, PREFIX, ApiEndpoint, LegacyForm
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.route.permission_rules import PermissionRules
@@ -151,8 +151,8 @@ def test_headers_direct_a_stream_only_where_the_publisher_may_publish(field: str
 
 # ---------------------------------------------------------------- the previews
 
-FORMS = [(each, form) for each in ENDPOINTS for form in each.preview if each.subject]
-PREVIEW_BODIES: dict[str, Any] = {
+FORMS = [(each, form) for each in ENDPOINTS for form in each.legacy if each.subject]
+LEGACY_BODIES: dict[str, Any] = {
     "MSGSET.CREATE": {"name": "N", "subjects": ["n"], "storage": "memory"},
     "STREAM.$s.CREATE": {"name": "N", "subjects": ["n"], "storage": "memory"},
     "STREAM.$s.UPDATE": {"name": "S", "subjects": ["S.>", "more"], "storage": "file"},
@@ -183,13 +183,13 @@ PREVIEW_BODIES: dict[str, Any] = {
 
 @pytest.mark.parametrize(("today", "form"), FORMS, ids=[form.subject for _, form in FORMS])
 def test_a_request_of_a_preview_needs_the_permission_for_that_of_today(
-    today: ApiEndpoint, form: PreviewForm
+    today: ApiEndpoint, form: LegacyForm
 ) -> None:
     makes = form.subject.endswith("CREATE")
     stream = "N" if makes and "CONSUMER" not in form.subject else "S"
     names = {"$s": stream, "$c": "n" if makes else "c"}
-    words = [names.get(word, word) for word in (PREVIEW_PREFIX + form.subject).split(".")]
-    subject, body = ".".join(words), PREVIEW_BODIES.get(form.subject, b"")
+    words = [names.get(word, word) for word in (LEGACY_PREFIX + form.subject).split(".")]
+    subject, body = ".".join(words), LEGACY_BODIES.get(form.subject, b"")
     denied = ".".join("*" if word in names else word for word in today.subject.split("."))
     world = World(PREFIX + denied, allow_msg_ttl=False)
     before = world.state()
@@ -208,7 +208,7 @@ TARGETS = {
     PURGE: b"",
     f"{PREFIX}STREAM.DELETE.S": b"",
     f"{PREFIX}CONSUMER.MSG.NEXT.S.c": b"2",
-    f"{PREVIEW_PREFIX}STREAM.S.PURGE": b"",
+    f"{LEGACY_PREFIX}STREAM.S.PURGE": b"",
     f"{OWN_PREFIX}STREAM.TRUNCATE.S": b'{"newest": 1}',
     COMMIT: json.dumps({"deletes": [{"stream": "S", "seq": 1}]}).encode(),
     "$JS.ACK.S.c.1.1.1.1.1": b"+TERM",
@@ -219,7 +219,7 @@ TARGETS = {
 WAYS = [
     *((way, target) for way in ("republish", "answer") for target in TARGETS),
     ("deliver", f"{PREFIX}CONSUMER.MSG.NEXT.S.c"),
-    ("deliver", f"{PREVIEW_PREFIX}STREAM.S.PURGE"),
+    ("deliver", f"{LEGACY_PREFIX}STREAM.S.PURGE"),
 ]
 
 

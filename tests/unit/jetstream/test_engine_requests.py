@@ -19,7 +19,7 @@ UNKNOWN = ["x", "x.y", "STREAM", "CONSUMER", "CONSUMER.x", "CONSUMER.MSG.x", "DI
 
 def test_every_handler_that_the_table_names_is_there() -> None:
     for endpoint in ENDPOINTS:
-        for row in (endpoint, *endpoint.preview):
+        for row in (endpoint, *endpoint.legacy):
             assert not row.handler or callable(load_handler(row.handler))
 
 

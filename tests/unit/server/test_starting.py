@@ -101,7 +101,7 @@ JETSTREAM_MODULES_MAX = 470
 NOT_FOR_AN_EMPTY_STORE = {
     "tradewind.chain.chain_folder",
     "tradewind.jetstream.handlers.stream_handlers",
-    "tradewind.jetstream.preview.preview_requests",
+    "tradewind.jetstream.legacy.legacy_requests",
     "tradewind.jetstream.replication.replica",
     "tradewind.jetstream.restores",
     "tradewind.jetstream.snapshots",

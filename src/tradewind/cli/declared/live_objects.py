@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, get_type_hints
 import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig
-from tradewind.api.preview import PREVIEW_KEY
+from tradewind.api.legacy_marks import LEGACY_KEY
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import TEMPLATE_KEY, StreamTemplate
 from tradewind.cli.declared import shapes
@@ -108,9 +108,9 @@ def make_change(manager: JetStreamManager, change: PlannedChange) -> None:
 
 def _with_mark(config: Config, current: Config) -> Config:
     """The declared configuration with the mark of a preview, which no file declares."""
-    if PREVIEW_KEY not in current.metadata:
+    if LEGACY_KEY not in current.metadata:
         return config
-    mark = {PREVIEW_KEY: current.metadata[PREVIEW_KEY]}
+    mark = {LEGACY_KEY: current.metadata[LEGACY_KEY]}
     return msgspec.structs.replace(config, metadata={**config.metadata, **mark})
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.field_shapes import shapes_of
-from tradewind.api.preview import PREVIEW_KEY
+from tradewind.api.legacy_marks import LEGACY_KEY
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.frame.failures import CommandError, near
@@ -129,7 +129,7 @@ def changed_members(old: Config, new: Config) -> list[str]:
 
 def declared_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """The metadata that are settings: without the marks of servers."""
-    return {key: text for key, text in user_metadata(metadata).items() if key != PREVIEW_KEY}
+    return {key: text for key, text in user_metadata(metadata).items() if key != LEGACY_KEY}
 
 
 def kept_marks(wanted: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
@@ -140,7 +140,7 @@ def kept_marks(wanted: Mapping[str, str], current: Mapping[str, str]) -> dict[st
     marks = {
         key: value
         for key, value in current.items()
-        if key in (PREVIEW_KEY, TABLE_KEY) or key.startswith("_nats.")
+        if key in (LEGACY_KEY, TABLE_KEY) or key.startswith("_nats.")
     }
     return {**marks, **wanted}
 

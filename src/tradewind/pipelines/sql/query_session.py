@@ -445,7 +445,7 @@ def _state_of(info: StreamInfo) -> object:
 
 
 class QueryRunner(Protocol):
-    """What runs queries, as `PendingAnswer` needs it."""
+    """Runs queries one after the other, for `PendingAnswer`."""
 
     def begin(self, group: str, text: str) -> None:
         """Make all later queries of this thread part of a group."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-PREVIEW_KEY: Final = "tradewind.preview"
-PREVIEW_SETS: Final = "sets"  # message sets and observables, 2019
-PREVIEW_STREAMS: Final = "streams"  # streams and consumers, early 2020
-PREVIEW_OK: Final = b"+OK"
+LEGACY_KEY: Final = "tradewind.preview"
+LEGACY_SETS: Final = "sets"  # message sets and observables, 2019
+LEGACY_STREAMS: Final = "streams"  # streams and consumers, early 2020
+LEGACY_OK: Final = b"+OK"
 
 
-def preview_of(metadata: Mapping[str, str] | None) -> str:
+def legacy_of(metadata: Mapping[str, str] | None) -> str:
     """The preview that created the stream or consumer; empty: none."""
-    mark = metadata.get(PREVIEW_KEY, "") if metadata else ""
-    return mark if mark in (PREVIEW_SETS, PREVIEW_STREAMS) else ""
+    mark = metadata.get(LEGACY_KEY, "") if metadata else ""
+    return mark if mark in (LEGACY_SETS, LEGACY_STREAMS) else ""

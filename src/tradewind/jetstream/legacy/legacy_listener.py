@@ -15,30 +15,30 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.api import errors
-from tradewind.api.endpoint_row import PREVIEW_PREFIX, ApiEndpoint, PreviewForm, PreviewWords
+from tradewind.api.endpoint_row import LEGACY_PREFIX, ApiEndpoint, LegacyForm, LegacyWords
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.errors import ApiError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import load_handler
-from tradewind.jetstream.preview.dialects import OK, SETS, STREAMS, PreviewRefusal
+from tradewind.jetstream.legacy.dialects import OK, SETS, STREAMS, LegacyRefusal
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account, InternalMessage
     from tradewind.errors import StoreError
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.lanes import Steps
-    from tradewind.jetstream.preview.dialects import Dialect
-    from tradewind.jetstream.preview.preview_requests import OldAnswer, OldRequest, WhenDurable
+    from tradewind.jetstream.legacy.dialects import Dialect
+    from tradewind.jetstream.legacy.legacy_requests import LegacyAnswer, LegacyRequest, WhenDurable
 
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 if TYPE_CHECKING:
     Handler = Callable[
-        [OldRequest], OldAnswer | Steps[OldAnswer] | Steps[bytes] | Steps[WhenDurable]
+        [LegacyRequest], LegacyAnswer | Steps[LegacyAnswer] | Steps[bytes] | Steps[WhenDurable]
     ]
 
 
-class OldEndpoint(msgspec.Struct, frozen=True):
+class LegacyEndpoint(msgspec.Struct, frozen=True):
     """An endpoint of a preview; `stream_at` and `consumer_at` are the positions of their names in
     the subject, 0: none.
 
@@ -53,22 +53,24 @@ class OldEndpoint(msgspec.Struct, frozen=True):
     today: ApiEndpoint
 
 
-def _old_endpoint(form: PreviewForm, today: ApiEndpoint) -> OldEndpoint:
-    tokens = (PREVIEW_PREFIX + form.subject).split(".")
+def _legacy_endpoint(form: LegacyForm, today: ApiEndpoint) -> LegacyEndpoint:
+    tokens = (LEGACY_PREFIX + form.subject).split(".")
     stream_at, consumer_at = (tokens.index(name) if name in tokens else 0 for name in ("$s", "$c"))
     subject = ".".join("*" if token in ("$s", "$c") else token for token in tokens)
-    return OldEndpoint(subject, _DIALECTS[form.words], form.handler, stream_at, consumer_at, today)
+    return LegacyEndpoint(
+        subject, _DIALECTS[form.words], form.handler, stream_at, consumer_at, today
+    )
 
 
-_DIALECTS: Final = {PreviewWords.SETS: SETS, PreviewWords.STREAMS: STREAMS}
+_DIALECTS: Final = {LegacyWords.SETS: SETS, LegacyWords.STREAMS: STREAMS}
 _CONSUMER_NEXT: Final = ENDPOINT_BY_NAME["consumer_next"]
-OLD_ENDPOINTS: Final = tuple(
-    _old_endpoint(form, endpoint) for endpoint in ENDPOINTS for form in endpoint.preview
+LEGACY_ENDPOINTS: Final = tuple(
+    _legacy_endpoint(form, endpoint) for endpoint in ENDPOINTS for form in endpoint.legacy
 )
-FIRST_WORDS: Final = frozenset(each.subject.split(".")[1] for each in OLD_ENDPOINTS)
+FIRST_WORDS: Final = frozenset(each.subject.split(".")[1] for each in LEGACY_ENDPOINTS)
 
 
-class PreviewListener:
+class LegacyListener:
     """Answers preview requests in all accounts; calls `limit_waiting` before one has to wait."""
 
     def __init__(self, engine: JetStreamEngine, limit_waiting: Callable[[], None]) -> None:
@@ -94,10 +96,10 @@ class PreviewListener:
                 each.subject,
                 partial(self._heard if each.handler else self._next, each),
             )
-            for each in OLD_ENDPOINTS
+            for each in LEGACY_ENDPOINTS
         ]
 
-    def _heard(self, endpoint: OldEndpoint, message: InternalMessage) -> None:
+    def _heard(self, endpoint: LegacyEndpoint, message: InternalMessage) -> None:
         self._engine.set_time()
         tenant = self._engine.accounts.get(message.account.name)
         if tenant is None:
@@ -111,10 +113,10 @@ class PreviewListener:
             tokens[endpoint.stream_at] if endpoint.stream_at else "",
             tokens[endpoint.consumer_at] if endpoint.consumer_at else "",
         )
-        from tradewind.jetstream.preview.preview_requests import OldRequest
+        from tradewind.jetstream.legacy.legacy_requests import LegacyRequest
 
         requester = Requester(message.account, message.session)
-        request = OldRequest(
+        request = LegacyRequest(
             self._engine,
             tenant,
             endpoint.dialect,
@@ -127,7 +129,7 @@ class PreviewListener:
         tenant.lane.add(steps, "", "request of a preview", message.subject)
 
     def _serve(
-        self, dialect: Dialect, handler: Handler, message: InternalMessage, request: OldRequest
+        self, dialect: Dialect, handler: Handler, message: InternalMessage, request: LegacyRequest
     ) -> Steps[None]:
         try:
             if request.endpoint.subject and "$" not in request.endpoint.subject:
@@ -135,14 +137,14 @@ class PreviewListener:
             answer = handler(request)
             if isinstance(answer, Generator):
                 answer = yield from answer
-        except PreviewRefusal as refusal:
+        except LegacyRefusal as refusal:
             answer = dialect.error(str(refusal))
         except ApiError as error:
             answer = dialect.error(dialect.text_of(error))
         except Exception as error:  # an internal error must not leave the client waiting
             self._engine.faults.contain("request", error, message.subject)
             answer = dialect.error(INTERNAL_ERROR)
-        from tradewind.jetstream.preview.preview_requests import WhenDurable
+        from tradewind.jetstream.legacy.legacy_requests import WhenDurable
 
         if isinstance(answer, WhenDurable):
             answer.hosted.commits.when_durable(partial(self._durable, dialect, message))
@@ -158,7 +160,7 @@ class PreviewListener:
         if message.reply:
             message.account.publish(message.reply, body)
 
-    def _next(self, endpoint: OldEndpoint, message: InternalMessage) -> None:
+    def _next(self, endpoint: LegacyEndpoint, message: InternalMessage) -> None:
         """Forward a request for messages to the consumer's current subject."""
         tokens = message.subject.split(".")
         subject = _CONSUMER_NEXT.subject_for(

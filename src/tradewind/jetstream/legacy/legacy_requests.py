@@ -13,14 +13,14 @@ import msgspec
 
 from tradewind.api import errors
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
-from tradewind.api.preview import PREVIEW_SETS
+from tradewind.api.legacy_marks import LEGACY_SETS
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.times import format_time
 from tradewind.errors import StoreError
 from tradewind.jetstream import consumer_catalog, stream_catalog
 from tradewind.jetstream.lanes import let_others_go_first
-from tradewind.jetstream.preview import preview_configs
-from tradewind.jetstream.preview.dialects import OK, PreviewRefusal, document
+from tradewind.jetstream.legacy import legacy_configs
+from tradewind.jetstream.legacy.dialects import OK, LegacyRefusal, document
 from tradewind.stream.stream_queries import to_text
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
-    from tradewind.jetstream.preview.dialects import Dialect
+    from tradewind.jetstream.legacy.dialects import Dialect
 
 _SEQUENCE_MAX: Final = (1 << 64) - 1
 _SEQUENCE_DIGITS_MAX: Final = 20
 
 
-class OldRequest(msgspec.Struct, frozen=True):
+class LegacyRequest(msgspec.Struct, frozen=True):
     """A request; `names` are the stream and the consumer of the subject, empty where it has none;
     `endpoint` is the equivalent current endpoint.
     """
@@ -57,9 +57,9 @@ class OldRequest(msgspec.Struct, frozen=True):
         return self.body.decode("utf-8", "replace").strip()
 
     def check_empty(self) -> None:
-        """PreviewRefusal if a request without a body has one."""
+        """LegacyRefusal if a request without a body has one."""
         if self.body:
-            raise PreviewRefusal(preview_configs.BAD_REQUEST)
+            raise LegacyRefusal(legacy_configs.BAD_REQUEST)
 
     def check_allowed(self, stream: str = "", consumer: str = "") -> None:
         """ApiError unless the client may make the equivalent current request."""
@@ -80,18 +80,18 @@ class WhenDurable(msgspec.Struct, frozen=True):
     hosted: HostedStream
 
 
-OldAnswer: TypeAlias = bytes | WhenDurable
+LegacyAnswer: TypeAlias = bytes | WhenDurable
 
 
 # ---------------------------------------------------------------- both previews
 
 
-def enabled(_request: OldRequest) -> bytes:
+def enabled(_request: LegacyRequest) -> bytes:
     """$JS.ENABLED."""
     return OK
 
 
-def account_info(request: OldRequest) -> bytes:
+def account_info(request: LegacyRequest) -> bytes:
     """$JS.INFO: an empty request may come from either preview, and gets the members of both."""
     settings, tenant = request.engine.settings, request.tenant
     limits = tenant.limits
@@ -117,7 +117,7 @@ def account_info(request: OldRequest) -> bytes:
     return document(fields)
 
 
-def list_streams(request: OldRequest) -> bytes:
+def list_streams(request: LegacyRequest) -> bytes:
     """$JS.MSGSETS and $JS.STREAM.LIST."""
     return document(sorted(request.tenant.streams) or None)
 
@@ -125,30 +125,30 @@ def list_streams(request: OldRequest) -> bytes:
 # ---------------------------------------------------------------- streams
 
 
-def create_stream(request: OldRequest) -> Steps[bytes]:
+def create_stream(request: LegacyRequest) -> Steps[bytes]:
     """$JS.MSGSET.CREATE and $JS.STREAM.<s>.CREATE."""
-    old = preview_configs.decode_stream(request.body)
+    old = legacy_configs.decode_stream(request.body)
     name = request.names[0]
     if name and old.name != name:
-        raise PreviewRefusal("stream name in subject does not match request")
+        raise LegacyRefusal("stream name in subject does not match request")
     request.check_allowed(old.name)
-    config = preview_configs.stream_config(old, request.dialect)
+    config = legacy_configs.stream_config(old, request.dialect)
     # The first preview let message sets share subjects.
-    is_sets = request.dialect.mark == PREVIEW_SETS
+    is_sets = request.dialect.mark == LEGACY_SETS
     yield from stream_catalog.create_stream(
         request.engine, request.tenant, config, pedantic=False, may_overlap=is_sets
     )
     return OK
 
 
-def update_stream(request: OldRequest) -> Steps[bytes]:
+def update_stream(request: LegacyRequest) -> Steps[bytes]:
     """$JS.STREAM.<s>.UPDATE."""
-    old = preview_configs.decode_stream(request.body)
+    old = legacy_configs.decode_stream(request.body)
     name = request.names[0]
     if old.name != name:
-        raise PreviewRefusal("stream name in subject does not match request")
+        raise LegacyRefusal("stream name in subject does not match request")
     current = request.hosted().config
-    wanted = preview_configs.stream_config(old, request.dialect)
+    wanted = legacy_configs.stream_config(old, request.dialect)
     # Settings that the preview did not know stay as they are.
     changed = {field: getattr(wanted, field) for field in _OLD_FIELDS}
     config = msgspec.structs.replace(current, **changed)
@@ -172,7 +172,7 @@ _OLD_FIELDS: Final = (
 )
 
 
-def set_info(request: OldRequest) -> bytes:
+def set_info(request: LegacyRequest) -> bytes:
     """$JS.MSGSET.INFO, with the members of both forms that the first preview had."""
     hosted = request.hosted(_one_name(request))
     state = hosted.stream.state(hosted.shown_count)
@@ -182,7 +182,7 @@ def set_info(request: OldRequest) -> bytes:
             "Bytes": state.bytes,
             "FirstSeq": state.first_seq,
             "LastSeq": state.last_seq,
-            "config": preview_configs.stream_document(hosted.config, request.dialect),
+            "config": legacy_configs.stream_document(hosted.config, request.dialect),
             "stats": {
                 "messages": state.messages,
                 "bytes": state.bytes,
@@ -194,14 +194,14 @@ def set_info(request: OldRequest) -> bytes:
     )
 
 
-def stream_info(request: OldRequest) -> bytes:
+def stream_info(request: LegacyRequest) -> bytes:
     """$JS.STREAM.<s>.INFO."""
     request.check_empty()
     hosted = request.hosted()
     state = hosted.stream.state(hosted.shown_count)
     return document(
         {
-            "config": preview_configs.stream_document(hosted.config, request.dialect),
+            "config": legacy_configs.stream_document(hosted.config, request.dialect),
             "state": {
                 "messages": state.messages,
                 "bytes": state.bytes,
@@ -213,13 +213,13 @@ def stream_info(request: OldRequest) -> bytes:
     )
 
 
-def delete_stream(request: OldRequest) -> Steps[bytes]:
+def delete_stream(request: LegacyRequest) -> Steps[bytes]:
     """$JS.MSGSET.DELETE and $JS.STREAM.<s>.DELETE."""
     yield from stream_catalog.delete_stream(request.engine, _addressed(request))
     return OK
 
 
-def purge(request: OldRequest) -> Steps[WhenDurable]:
+def purge(request: LegacyRequest) -> Steps[WhenDurable]:
     """$JS.MSGSET.PURGE and $JS.STREAM.<s>.PURGE."""
     hosted = _addressed(request)
     step_size = hosted.stream.upkeep.step_size
@@ -229,7 +229,7 @@ def purge(request: OldRequest) -> Steps[WhenDurable]:
     return WhenDurable(hosted)
 
 
-def _addressed(request: OldRequest) -> HostedStream:
+def _addressed(request: LegacyRequest) -> HostedStream:
     """The stream that the body names in the first preview, and the subject in the second."""
     if request.names[0]:
         request.check_empty()
@@ -237,17 +237,17 @@ def _addressed(request: OldRequest) -> HostedStream:
     return request.hosted(_one_name(request))
 
 
-def _one_name(request: OldRequest) -> str:
+def _one_name(request: LegacyRequest) -> str:
     names = request.text.split()
     if len(names) != 1:
-        raise PreviewRefusal(preview_configs.BAD_REQUEST)
+        raise LegacyRefusal(legacy_configs.BAD_REQUEST)
     return names[0]
 
 
-def _two_names(request: OldRequest) -> tuple[str, str]:
+def _two_names(request: LegacyRequest) -> tuple[str, str]:
     names = request.text.split()
     if len(names) != 2:
-        raise PreviewRefusal(preview_configs.BAD_REQUEST)
+        raise LegacyRefusal(legacy_configs.BAD_REQUEST)
     return names[0], names[1]
 
 
@@ -255,44 +255,44 @@ def _sequence(text: str) -> int:
     digits = text.lstrip("0") or text[:1]
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _SEQUENCE_DIGITS_MAX
     if not is_number or int(digits) > _SEQUENCE_MAX:
-        raise PreviewRefusal("bad sequence argument")
+        raise LegacyRefusal("bad sequence argument")
     return int(digits)
 
 
-def delete_message(request: OldRequest) -> WhenDurable:
+def delete_message(request: LegacyRequest) -> WhenDurable:
     """$JS.MSGSET.MSG.DELETE and $JS.STREAM.<s>.MSG.DELETE."""
     name, text = request.names[0], request.text
     if not name:
         name, text = _two_names(request)
     hosted, seq = request.hosted(name), _sequence(text)
     if not hosted.stream.store.is_live(seq):
-        raise PreviewRefusal(f"sequence [{seq}] not found")
+        raise LegacyRefusal(f"sequence [{seq}] not found")
     hosted.stream.delete_message(seq)
     return WhenDurable(hosted)
 
 
-def set_message(request: OldRequest) -> bytes:
+def set_message(request: LegacyRequest) -> bytes:
     """$JS.BYSEQ.<set>."""
     message = _message(request)
     names = {"Subject": "subject", "Data": "data", "Time": "time"}
     return document({name: message[today] for name, today in names.items()})
 
 
-def stream_message(request: OldRequest) -> bytes:
+def stream_message(request: LegacyRequest) -> bytes:
     """$JS.STREAM.<s>.MSG.BYSEQ; without a sequence, the last message."""
     return document(_message(request))
 
 
-def _message(request: OldRequest) -> dict[str, Any]:
+def _message(request: LegacyRequest) -> dict[str, Any]:
     hosted = request.hosted()
     store = hosted.stream.store
     seq = _sequence(request.text) if request.text else hosted.stream.visible_seq
     try:
         if seq > hosted.stream.visible_seq:
-            raise PreviewRefusal("could not load message from storage")
+            raise LegacyRefusal("could not load message from storage")
         message = store.get(seq)
     except StoreError:
-        raise PreviewRefusal("could not load message from storage") from None
+        raise LegacyRefusal("could not load message from storage") from None
     return {
         "subject": to_text(message.subject),
         "seq": message.seq,
@@ -304,9 +304,9 @@ def _message(request: OldRequest) -> dict[str, Any]:
 # ---------------------------------------------------------------- consumers
 
 
-def create_observable(request: OldRequest) -> Steps[bytes]:
+def create_observable(request: LegacyRequest) -> Steps[bytes]:
     """$JS.OBSERVABLE.CREATE."""
-    content = preview_configs.decode_consumer(request.body)
+    content = legacy_configs.decode_consumer(request.body)
     if not content.config.durable_name:
         ephemeral = ENDPOINT_BY_NAME["consumer_create_ephemeral"]
         request = msgspec.structs.replace(request, endpoint=ephemeral)
@@ -315,38 +315,38 @@ def create_observable(request: OldRequest) -> Steps[bytes]:
     return OK
 
 
-def create_consumer(request: OldRequest) -> Steps[bytes]:
+def create_consumer(request: LegacyRequest) -> Steps[bytes]:
     """$JS.STREAM.<s>.CONSUMER.<c>.CREATE."""
-    content = preview_configs.decode_consumer(request.body)
+    content = legacy_configs.decode_consumer(request.body)
     if content.stream_name != request.names[0]:
-        raise PreviewRefusal("stream name in subject does not match request")
+        raise LegacyRefusal("stream name in subject does not match request")
     if not content.config.durable_name:
-        raise PreviewRefusal("consumer expected to be durable but a durable name was not set")
+        raise LegacyRefusal("consumer expected to be durable but a durable name was not set")
     if content.config.durable_name != request.names[1]:
-        raise PreviewRefusal("consumer name in subject does not match durable name in request")
+        raise LegacyRefusal("consumer name in subject does not match durable name in request")
     yield from _create(request, request.hosted(), content)
     return OK
 
 
-def create_ephemeral(request: OldRequest) -> Steps[bytes]:
+def create_ephemeral(request: LegacyRequest) -> Steps[bytes]:
     """$JS.STREAM.<s>.EPHEMERAL.CONSUMER.CREATE; the answer contains the generated name."""
-    content = preview_configs.decode_consumer(request.body)
+    content = legacy_configs.decode_consumer(request.body)
     if content.stream_name != request.names[0]:
-        raise PreviewRefusal("stream name in subject does not match request")
+        raise LegacyRefusal("stream name in subject does not match request")
     if content.config.durable_name:
-        raise PreviewRefusal("consumer expected to be ephemeral but a durable name was set")
+        raise LegacyRefusal("consumer expected to be ephemeral but a durable name was set")
     consumer = yield from _create(request, request.hosted(), content)
     return OK + b" " + consumer.name.encode()
 
 
 def _create(
-    request: OldRequest, hosted: HostedStream, content: preview_configs.OldConsumerRequest
+    request: LegacyRequest, hosted: HostedStream, content: legacy_configs.LegacyConsumerRequest
 ) -> Steps[ServerConsumer]:
     one = request.dialect.consumer
-    config = preview_configs.consumer_config(content.config, hosted.config, request.dialect)
+    config = legacy_configs.consumer_config(content.config, hosted.config, request.dialect)
     subject = config.deliver_subject
     if subject and not config.durable_name and not request.tenant.account.has_interest(subject):
-        raise PreviewRefusal(f"{one} requires interest for delivery subject when ephemeral")
+        raise LegacyRefusal(f"{one} requires interest for delivery subject when ephemeral")
     existing = hosted.consumers.get(config.durable_name)
     if existing is not None:
         _check_replaced(existing, config, one)
@@ -362,28 +362,28 @@ def _create(
 
 
 def _check_replaced(existing: ServerConsumer, config: ConsumerConfig, one: str) -> None:
-    """PreviewRefusal unless the change is a new delivery subject for an inactive push consumer."""
+    """LegacyRefusal unless the change is a new delivery subject for an inactive push consumer."""
     if not existing.config.deliver_subject:
-        raise PreviewRefusal(f"{one} already exists")
+        raise LegacyRefusal(f"{one} already exists")
     if existing.delivery.is_bound:
-        raise PreviewRefusal(f"{one} already exists and is still active")
+        raise LegacyRefusal(f"{one} already exists and is still active")
     same = ("deliver_policy", "opt_start_seq", "ack_policy", "filter_subject", "replay_policy")
     if any(getattr(existing.config, name) != getattr(config, name) for name in same):
-        raise PreviewRefusal(f"{one} replacement durable config not the same")
+        raise LegacyRefusal(f"{one} replacement durable config not the same")
 
 
-def list_observables(request: OldRequest) -> bytes:
+def list_observables(request: LegacyRequest) -> bytes:
     """$JS.OBSERVABLES."""
     return document(sorted(request.hosted(_one_name(request)).consumers) or None)
 
 
-def list_consumers(request: OldRequest) -> bytes:
+def list_consumers(request: LegacyRequest) -> bytes:
     """$JS.STREAM.<s>.CONSUMERS."""
     request.check_empty()
     return document(sorted(request.hosted().consumers) or None)
 
 
-def observable_info(request: OldRequest) -> bytes:
+def observable_info(request: LegacyRequest) -> bytes:
     """$JS.OBSERVABLE.INFO: the sequences to be delivered next, not those delivered last."""
     _, consumer = _observable(request)
     state = consumer.state()
@@ -405,7 +405,7 @@ def observable_info(request: OldRequest) -> bytes:
     )
 
 
-def consumer_info(request: OldRequest) -> bytes:
+def consumer_info(request: LegacyRequest) -> bytes:
     """$JS.STREAM.<s>.CONSUMER.<c>.INFO."""
     request.check_empty()
     consumer = request.hosted().consumer(request.names[1])
@@ -415,7 +415,7 @@ def consumer_info(request: OldRequest) -> bytes:
         {
             "stream_name": request.names[0],
             "name": consumer.name,
-            "config": preview_configs.consumer_document(consumer.config, request.dialect),
+            "config": legacy_configs.consumer_document(consumer.config, request.dialect),
             "state": {
                 **{
                     name: {"consumer_seq": pair.consumer_seq, "stream_seq": pair.stream_seq}
@@ -430,20 +430,20 @@ def consumer_info(request: OldRequest) -> bytes:
     )
 
 
-def _observable(request: OldRequest) -> tuple[HostedStream, ServerConsumer]:
+def _observable(request: LegacyRequest) -> tuple[HostedStream, ServerConsumer]:
     stream, name = _two_names(request)
     hosted = request.hosted(stream, name)
     return hosted, hosted.consumer(name)
 
 
-def delete_observable(request: OldRequest) -> Steps[bytes]:
+def delete_observable(request: LegacyRequest) -> Steps[bytes]:
     """$JS.OBSERVABLE.DELETE."""
     hosted, consumer = _observable(request)
     yield from consumer_catalog.delete_consumer(request.engine, hosted, consumer)
     return OK
 
 
-def delete_consumer(request: OldRequest) -> Steps[bytes]:
+def delete_consumer(request: LegacyRequest) -> Steps[bytes]:
     """$JS.STREAM.<s>.CONSUMER.<c>.DELETE."""
     request.check_empty()
     hosted = request.hosted()
@@ -455,16 +455,16 @@ def delete_consumer(request: OldRequest) -> Steps[bytes]:
 # ---------------------------------------------------------------- templates
 
 
-def list_templates(_request: OldRequest) -> bytes:
+def list_templates(_request: LegacyRequest) -> bytes:
     """$JS.TEMPLATE.LIST: there are none."""
     return document(None)
 
 
-def create_template(_request: OldRequest) -> bytes:
+def create_template(_request: LegacyRequest) -> bytes:
     """$JS.TEMPLATE.<t>.CREATE: no server supports stream templates any more."""
-    raise PreviewRefusal("stream templates are no longer supported")
+    raise LegacyRefusal("stream templates are no longer supported")
 
 
-def missing_template(_request: OldRequest) -> bytes:
+def missing_template(_request: LegacyRequest) -> bytes:
     """$JS.TEMPLATE.<t>.INFO and .DELETE."""
-    raise PreviewRefusal(errors.STREAM_TEMPLATE_NOT_FOUND().description)
+    raise LegacyRefusal(errors.STREAM_TEMPLATE_NOT_FOUND().description)

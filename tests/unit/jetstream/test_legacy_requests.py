@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
-from tradewind.jetstream.preview.preview_listener import OLD_ENDPOINTS
+from tradewind.jetstream.legacy.legacy_listener import LEGACY_ENDPOINTS
 from tradewind.options import MIB, AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer, User, UserGate
 from tradewind.testing.fake_disk import SimulatedDisk
@@ -49,7 +49,7 @@ START_AT = ('"deliver_all": true', f'"stream_seq": {1 << 64}')
 NOT_ENABLED = "jetstream not enabled for account"
 
 
-class OldPeer(Peer):
+class LegacyPeer(Peer):
     """Asks in the old languages."""
 
     def say(self, subject: str, body: Any = b"") -> str:
@@ -108,11 +108,11 @@ def server() -> InProcessServer:
 
 
 @pytest.fixture
-def peer(server: InProcessServer) -> OldPeer:
-    return OldPeer(server)
+def peer(server: InProcessServer) -> LegacyPeer:
+    return LegacyPeer(server)
 
 
-def info_of(peer: OldPeer, name: str) -> tuple[int, int, int, int]:
+def info_of(peer: LegacyPeer, name: str) -> tuple[int, int, int, int]:
     info = json.loads(peer.say("$JS.MSGSET.INFO", name))
     return info["Msgs"], info["Bytes"], info["FirstSeq"], info["LastSeq"]
 
@@ -120,7 +120,7 @@ def info_of(peer: OldPeer, name: str) -> tuple[int, int, int, int]:
 # ---------------------------------------------------------------- the first one (document 000)
 
 
-def test_message_sets_of_the_first_document(server: InProcessServer, peer: OldPeer) -> None:
+def test_message_sets_of_the_first_document(server: InProcessServer, peer: LegacyPeer) -> None:
     assert peer.add_set("derek", "foo", "bar") == "+OK"
     info = json.loads(peer.say("$JS.INFO"))
     assert (info["memory"], info["storage"], info["msg_sets"]) == (0, 0, 1)
@@ -139,7 +139,7 @@ def test_message_sets_of_the_first_document(server: InProcessServer, peer: OldPe
     assert info_of(peer, "derek")[0] == 0
 
 
-def test_pull_observable_of_the_first_document(server: InProcessServer, peer: OldPeer) -> None:
+def test_pull_observable_of_the_first_document(server: InProcessServer, peer: LegacyPeer) -> None:
     peer.add_set("derek", "foo", "bar", "baz.*")
     assert peer.add_set("wc", "*") == "+OK"
     for subject in range(1, 6):
@@ -172,7 +172,7 @@ def test_pull_observable_of_the_first_document(server: InProcessServer, peer: Ol
     assert info["Pending"] is None
 
 
-def test_push_observable_of_the_first_document(peer: OldPeer) -> None:
+def test_push_observable_of_the_first_document(peer: LegacyPeer) -> None:
     peer.add_set("wc", "*")
     for subject in range(1, 6):
         peer.connection.send(f"PUB {subject} 5\r\nhello\r\n".encode())
@@ -191,7 +191,7 @@ def test_push_observable_of_the_first_document(peer: OldPeer) -> None:
     assert peer.say("$JS.OBSERVABLE.DELETE", "wc p2") == "-ERR observable not found"
 
 
-def test_message_is_read_and_deleted_by_its_sequence(peer: OldPeer) -> None:
+def test_message_is_read_and_deleted_by_its_sequence(peer: LegacyPeer) -> None:
     peer.add_set("s", "foo")
     peer.connection.send(b"PUB foo 5\r\nhello\r\n")
     message = json.loads(peer.say("$JS.BYSEQ.s", "1"))
@@ -220,13 +220,13 @@ def test_message_is_read_and_deleted_by_its_sequence(peer: OldPeer) -> None:
     ],
 )
 def test_observable_that_is_wrong_is_refused_in_the_old_words(
-    peer: OldPeer, config: dict[str, Any], text: str
+    peer: LegacyPeer, config: dict[str, Any], text: str
 ) -> None:
     peer.add_set("s", "foo.*")
     assert peer.add_observable("s", **config) == f"-ERR observable {text}"
 
 
-def test_what_is_not_there_is_told_in_the_old_words(peer: OldPeer) -> None:
+def test_what_is_not_there_is_told_in_the_old_words(peer: LegacyPeer) -> None:
     assert peer.say("$JS.MSGSET.INFO", "none") == "-ERR msgset not found"
     assert peer.say("$JS.MSGSET.DELETE", "none") == "-ERR msgset not found"
     assert peer.say("$JS.OBSERVABLES", "none") == "-ERR msgset not found"
@@ -235,7 +235,7 @@ def test_what_is_not_there_is_told_in_the_old_words(peer: OldPeer) -> None:
     assert peer.say("$JS.MSGSETS") == "null"
 
 
-def test_observable_that_exists_is_not_replaced_while_it_is_used(peer: OldPeer) -> None:
+def test_observable_that_exists_is_not_replaced_while_it_is_used(peer: LegacyPeer) -> None:
     peer.add_set("s", "foo")
     pull = {"ack_policy": "explicit", "deliver_all": True}
     assert peer.add_observable("s", "pull", **pull) == "+OK"
@@ -252,7 +252,7 @@ def test_observable_that_exists_is_not_replaced_while_it_is_used(peer: OldPeer) 
     assert peer.add_observable("s", "push", **other) == differs
 
 
-def test_work_queue_of_the_first_preview(peer: OldPeer) -> None:
+def test_work_queue_of_the_first_preview(peer: LegacyPeer) -> None:
     peer.add_set("w", "jobs", retention="work_queue")
     pull = {"ack_policy": "explicit", "deliver_all": True}
     push = {"delivery_subject": "d", "ack_policy": "explicit", "deliver_all": True}
@@ -270,7 +270,7 @@ def test_work_queue_of_the_first_preview(peer: OldPeer) -> None:
 
 def test_account_requests_of_the_third_document() -> None:
     server = InProcessServer(disk=SimulatedDisk())
-    peer = OldPeer(server)
+    peer = LegacyPeer(server)
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS)
     assert peer.say("$JS.ENABLED", ".") == "+OK"
     assert peer.say("$JS.INFO", ".") == (
@@ -280,7 +280,7 @@ def test_account_requests_of_the_third_document() -> None:
     )
 
 
-def test_stream_of_the_third_document(peer: OldPeer) -> None:
+def test_stream_of_the_third_document(peer: LegacyPeer) -> None:
     assert peer.say("$JS.STREAM.LOGS.CREATE", LOGS) == "+OK"
     info = peer.say("$JS.STREAM.LOGS.INFO")
     assert json.loads(info)["config"] == json.loads(LOGS)
@@ -303,7 +303,7 @@ def test_stream_of_the_third_document(peer: OldPeer) -> None:
     assert peer.say("$JS.STREAM.LOGS.INFO") == "-ERR 'stream not found'"
 
 
-def test_consumer_of_the_third_document(peer: OldPeer) -> None:
+def test_consumer_of_the_third_document(peer: LegacyPeer) -> None:
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS)
     assert peer.say("logs.app", "line") == "+OK"
     assert peer.say("$JS.STREAM.LOGS.CONSUMER.TAIL.CREATE", LOGS_TAIL) == "+OK"
@@ -324,7 +324,7 @@ def test_consumer_of_the_third_document(peer: OldPeer) -> None:
     assert peer.say("$JS.STREAM.LOGS.CONSUMER.TAIL.INFO") == "-ERR 'consumer not found'"
 
 
-def test_pull_consumer_of_the_second_preview_has_short_acks(peer: OldPeer) -> None:
+def test_pull_consumer_of_the_second_preview_has_short_acks(peer: LegacyPeer) -> None:
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS)
     for _ in range(3):
         peer.say("logs.app", "line")
@@ -339,7 +339,7 @@ def test_pull_consumer_of_the_second_preview_has_short_acks(peer: OldPeer) -> No
     assert info["state"]["ack_floor"] == {"consumer_seq": 2, "stream_seq": 2}
 
 
-def test_ephemeral_consumer_of_the_second_preview_is_told_its_name(peer: OldPeer) -> None:
+def test_ephemeral_consumer_of_the_second_preview_is_told_its_name(peer: LegacyPeer) -> None:
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS)
     subject = "$JS.STREAM.LOGS.EPHEMERAL.CONSUMER.CREATE"
     request = {"stream_name": "LOGS", "config": {"delivery_subject": "d", "deliver_all": True}}
@@ -387,13 +387,13 @@ def test_ephemeral_consumer_of_the_second_preview_is_told_its_name(peer: OldPeer
     ],
 )
 def test_requests_of_the_second_preview_are_refused(
-    peer: OldPeer, subject: str, body: str, text: str
+    peer: LegacyPeer, subject: str, body: str, text: str
 ) -> None:
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS)
     assert peer.say(f"$JS.{subject}", body) == f"-ERR '{text}'"
 
 
-def test_message_of_the_second_preview(peer: OldPeer) -> None:
+def test_message_of_the_second_preview(peer: LegacyPeer) -> None:
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS)
     peer.say("logs.app", "line")
     for body in ("1", ""):
@@ -407,7 +407,7 @@ def test_message_of_the_second_preview(peer: OldPeer) -> None:
 # ---------------------------------------------------------------- beside today
 
 
-def test_streams_of_today_are_as_they_were(peer: OldPeer) -> None:
+def test_streams_of_today_are_as_they_were(peer: LegacyPeer) -> None:
     peer.create("S")
     assert peer.publish("S.a") == {"stream": "S", "seq": 1}
     assert json.loads(peer.say("$JS.STREAM.S.INFO"))["state"]["messages"] == 1
@@ -427,13 +427,13 @@ def test_streams_of_today_are_as_they_were(peer: OldPeer) -> None:
 def test_old_streams_are_known_to_the_api_of_today_and_survive_a_restart() -> None:
     disk = SimulatedDisk()
     server = InProcessServer(disk=disk)
-    peer = OldPeer(server)
+    peer = LegacyPeer(server)
     peer.add_set("wc", "*")
     peer.say("a", "1")
     peer.add_observable("wc", "p", deliver_all=True, ack_policy="explicit")
     info = peer.api("STREAM.INFO.wc")
     assert info["config"]["metadata"]["tradewind.preview"] == "sets"
-    again = OldPeer(InProcessServer(disk=disk.crash_losing_unsynced()))
+    again = LegacyPeer(InProcessServer(disk=disk.crash_losing_unsynced()))
     assert again.say("b", "2") == "+OK"
     found = again.next_message("$JS.RN.wc.p", b"2")
     assert [reply for _, reply, _ in found] == ["$JS.A.wc.p.1.1.1", "$JS.A.wc.p.1.2.2"]
@@ -441,25 +441,25 @@ def test_old_streams_are_known_to_the_api_of_today_and_survive_a_restart() -> No
 
 def test_message_sets_that_share_subjects_survive_a_restart() -> None:
     disk = SimulatedDisk()
-    peer = OldPeer(InProcessServer(disk=disk))
+    peer = LegacyPeer(InProcessServer(disk=disk))
     peer.add_set("derek", "foo", "bar")
     assert peer.add_set("wc", "*") == "+OK"
     shared = {"name": "today", "subjects": ["foo"]}
     assert peer.api("STREAM.CREATE.today", shared)["error"]["err_code"] == 10065
     peer.connection.send(b"PUB foo 5\r\nhello\r\n")
-    again = OldPeer(InProcessServer(disk=disk.crash_losing_unsynced()))
+    again = LegacyPeer(InProcessServer(disk=disk.crash_losing_unsynced()))
     again.connection.send(b"PUB foo 5\r\nhello\r\n")
     assert info_of(again, "derek")[0] == info_of(again, "wc")[0] == 2
 
 
-def test_refused_publish_to_an_old_stream_is_told_in_its_words(peer: OldPeer) -> None:
+def test_refused_publish_to_an_old_stream_is_told_in_its_words(peer: LegacyPeer) -> None:
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS.replace('"max_msg_size": -1', '"max_msg_size": 3'))
     assert peer.say("logs.a", "four") == "-ERR 'message size exceeds maximum allowed'"
 
 
 def test_switched_off_nobody_answers() -> None:
-    peer = OldPeer(server_with(legacy_preview=False))
-    for endpoint in OLD_ENDPOINTS:
+    peer = LegacyPeer(server_with(legacy_preview=False))
+    for endpoint in LEGACY_ENDPOINTS:
         if not endpoint.handler:
             continue  # requests for messages, see below
         subject = endpoint.subject.replace("*", "x")
@@ -469,7 +469,7 @@ def test_switched_off_nobody_answers() -> None:
 
 def test_domain_that_is_a_word_of_the_previews_switches_them_off() -> None:
     server = server_with(domain="STREAM")
-    peer = OldPeer(server)
+    peer = LegacyPeer(server)
     ((_, header, _),) = peer.ask("$JS.ENABLED")
     assert header.startswith(b"NATS/1.0 503")
     assert json.loads(peer.ask("$JS.STREAM.API.INFO")[0][2])["domain"] == "STREAM"
@@ -480,7 +480,7 @@ def test_account_touches_only_its_own_streams() -> None:
     accounts = {name: AccountOptions(name, jetstream=name != "C") for name in "ABC"}
     options = ServerOptions(accounts=accounts, jetstream=JetStreamOptions(enabled=True))
     server = InProcessServer(options, disk=SimulatedDisk(), gate=gate, accounts="ABC")
-    one, other, none = (OldPeer(server, name, name) for name in "abc")
+    one, other, none = (LegacyPeer(server, name, name) for name in "abc")
     assert one.add_set("s", "foo") == "+OK"
     assert one.say("foo", "mine") == "+OK"
     assert other.say("$JS.MSGSETS") == "null"
@@ -494,11 +494,11 @@ def test_account_touches_only_its_own_streams() -> None:
 def test_page_about_the_previews_names_every_subject() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/PREVIEW.md").read_text()
     named = set(re.findall(r"^\| `(\$JS\.[^`]*)` \|", page, re.MULTILINE))
-    assert named == {endpoint.subject for endpoint in OLD_ENDPOINTS}
+    assert named == {endpoint.subject for endpoint in LEGACY_ENDPOINTS}
 
 
-def test_every_subject_is_answered_once(peer: OldPeer) -> None:
-    for endpoint in OLD_ENDPOINTS:
+def test_every_subject_is_answered_once(peer: LegacyPeer) -> None:
+    for endpoint in LEGACY_ENDPOINTS:
         if not endpoint.handler:
             continue  # requests for messages, see below
         subject = endpoint.subject.replace("*", "x")
@@ -506,7 +506,7 @@ def test_every_subject_is_answered_once(peer: OldPeer) -> None:
         assert answer.startswith(("+OK", "-ERR ", "{", "[", "null")), (subject, answer)
 
 
-def test_request_for_messages_of_an_unknown_consumer_finds_nobody(peer: OldPeer) -> None:
+def test_request_for_messages_of_an_unknown_consumer_finds_nobody(peer: LegacyPeer) -> None:
     for subject in ("$JS.RN.x.y", "$JS.STREAM.x.CONSUMER.y.NEXT"):
         ((_, header, _),) = peer.ask(subject)
         assert header.startswith(b"NATS/1.0 503")

@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Meta
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, DeliverPolicy, ReplayPolicy
-from tradewind.api.preview import PREVIEW_KEY, PREVIEW_SETS
+from tradewind.api.legacy_marks import LEGACY_KEY, LEGACY_SETS
 from tradewind.api.stream_types import RetentionPolicy, StorageType, StreamConfig
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, parse_time
-from tradewind.jetstream.preview.dialects import PreviewRefusal
+from tradewind.jetstream.legacy.dialects import LegacyRefusal
 from tradewind.subjects import is_literal, is_subset_of_any
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.preview.dialects import Dialect
+    from tradewind.jetstream.legacy.dialects import Dialect
 
 BAD_REQUEST: Final = "bad request"
 # Go's types: a number that they do not hold is not a number to it.
@@ -42,7 +42,7 @@ _SET_RETENTIONS: Final = {
 }
 
 
-class OldStreamConfig(msgspec.Struct, frozen=True, kw_only=True):
+class LegacyStreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A MsgSetConfig or StreamConfig; unknown members are ignored, as in Go."""
 
     name: str = ""
@@ -59,7 +59,7 @@ class OldStreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     no_ack: bool = False
 
 
-class OldConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
+class LegacyConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """An ObservableConfig or ConsumerConfig."""
 
     delivery_subject: str = ""
@@ -78,38 +78,38 @@ class OldConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
     sample_freq: str = ""
 
 
-class OldConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
+class LegacyConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a request that creates an observable or a consumer."""
 
     msg_set_name: str = ""
     stream_name: str = ""
-    config: OldConsumerConfig = msgspec.field(default_factory=OldConsumerConfig)
+    config: LegacyConsumerConfig = msgspec.field(default_factory=LegacyConsumerConfig)
 
 
 _Document = TypeVar("_Document")
 
 
-def decode_stream(body: bytes) -> OldStreamConfig:
-    """Decode a stream configuration; PreviewRefusal if the body is invalid."""
-    return _decode(body, OldStreamConfig)
+def decode_stream(body: bytes) -> LegacyStreamConfig:
+    """Decode a stream configuration; LegacyRefusal if the body is invalid."""
+    return _decode(body, LegacyStreamConfig)
 
 
-def decode_consumer(body: bytes) -> OldConsumerRequest:
-    """Decode a consumer request; PreviewRefusal if the body is invalid."""
-    return _decode(body, OldConsumerRequest)
+def decode_consumer(body: bytes) -> LegacyConsumerRequest:
+    """Decode a consumer request; LegacyRefusal if the body is invalid."""
+    return _decode(body, LegacyConsumerRequest)
 
 
 def _decode(body: bytes, kind: type[_Document]) -> _Document:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise PreviewRefusal(BAD_REQUEST) from None
+        raise LegacyRefusal(BAD_REQUEST) from None
 
 
-def stream_config(old: OldStreamConfig, dialect: Dialect) -> StreamConfig:
+def stream_config(old: LegacyStreamConfig, dialect: Dialect) -> StreamConfig:
     """Translate a stream configuration of a preview into a current one."""
     if old.retention not in _RETENTIONS or old.storage not in ("file", "memory"):
-        raise PreviewRefusal(BAD_REQUEST)
+        raise LegacyRefusal(BAD_REQUEST)
     return StreamConfig(
         name=old.name,
         subjects=old.subjects or [],
@@ -122,13 +122,13 @@ def stream_config(old: OldStreamConfig, dialect: Dialect) -> StreamConfig:
         storage=StorageType(old.storage),
         num_replicas=old.num_replicas,
         no_ack=old.no_ack,
-        metadata={PREVIEW_KEY: dialect.mark},
+        metadata={LEGACY_KEY: dialect.mark},
     )
 
 
 def stream_document(config: StreamConfig, dialect: Dialect) -> dict[str, Any]:
     """Translate a stream configuration into the form of the preview."""
-    is_sets = dialect.mark == PREVIEW_SETS
+    is_sets = dialect.mark == LEGACY_SETS
     retention = _SET_RETENTIONS[config.retention] if is_sets else config.retention.value
     document: dict[str, Any] = {"name": config.name}
     if config.subjects:
@@ -149,28 +149,28 @@ def stream_document(config: StreamConfig, dialect: Dialect) -> dict[str, Any]:
 
 
 def consumer_config(
-    old: OldConsumerConfig, stream: StreamConfig, dialect: Dialect
+    old: LegacyConsumerConfig, stream: StreamConfig, dialect: Dialect
 ) -> ConsumerConfig:
-    """Translate a consumer configuration of a preview; PreviewRefusal with the preview's text."""
+    """Translate a consumer configuration of a preview; LegacyRefusal with the preview's text."""
     one = dialect.consumer
-    is_sets = dialect.mark == PREVIEW_SETS
+    is_sets = dialect.mark == LEGACY_SETS
     if old.ack_policy not in ("none", "all", "explicit"):
-        raise PreviewRefusal(BAD_REQUEST)
+        raise LegacyRefusal(BAD_REQUEST)
     if old.replay_policy not in ("instant", "original"):
-        raise PreviewRefusal(BAD_REQUEST)
+        raise LegacyRefusal(BAD_REQUEST)
     policy, start_seq, start_time = _start(old, one)
     wanted = old.subject or old.filter_subject
     if wanted:
         _check_filter(wanted, stream, old, dialect)
     if not old.delivery_subject:
         if old.ack_policy != "explicit":
-            raise PreviewRefusal(f"{one} in pull mode requires explicit ack policy")
+            raise LegacyRefusal(f"{one} in pull mode requires explicit ack policy")
         if not old.durable_name:
-            raise PreviewRefusal(f"{one} in pull mode requires a durable name")
+            raise LegacyRefusal(f"{one} in pull mode requires a durable name")
     elif stream.retention is RetentionPolicy.WORK_QUEUE and is_sets:
-        raise PreviewRefusal("delivery subject not allowed on workqueue message set")
+        raise LegacyRefusal("delivery subject not allowed on workqueue message set")
     if any(character in old.durable_name for character in ".*>"):
-        raise PreviewRefusal("durable name can not contain '.', '*', '>'")
+        raise LegacyRefusal("durable name can not contain '.', '*', '>'")
     return ConsumerConfig(
         durable_name=old.durable_name,
         deliver_policy=policy,
@@ -183,21 +183,21 @@ def consumer_config(
         replay_policy=ReplayPolicy(old.replay_policy),
         sample_freq=old.sample_freq,
         deliver_subject=old.delivery_subject,
-        metadata={PREVIEW_KEY: dialect.mark},
+        metadata={LEGACY_KEY: dialect.mark},
     )
 
 
-def _start(old: OldConsumerConfig, one: str) -> tuple[DeliverPolicy, int, str | None]:
+def _start(old: LegacyConsumerConfig, one: str) -> tuple[DeliverPolicy, int, str | None]:
     """Translate the start position: at most one may be given, none means new messages only."""
     seq = old.msg_set_seq or old.stream_seq
     if seq > _UINT64_MAX:
-        raise PreviewRefusal(BAD_REQUEST)
+        raise LegacyRefusal(BAD_REQUEST)
     try:
         has_time = parse_time(old.start_time) != ZERO_TIME_NS
     except ValueError:
-        raise PreviewRefusal(BAD_REQUEST) from None
+        raise LegacyRefusal(BAD_REQUEST) from None
     if (seq > 0) + has_time + old.deliver_all + old.deliver_last > 1:
-        raise PreviewRefusal(f"{one} starting position conflict")
+        raise LegacyRefusal(f"{one} starting position conflict")
     if seq > 0:
         return DeliverPolicy.BY_START_SEQUENCE, seq, None
     if has_time:
@@ -208,24 +208,24 @@ def _start(old: OldConsumerConfig, one: str) -> tuple[DeliverPolicy, int, str | 
 
 
 def _check_filter(
-    wanted: str, stream: StreamConfig, old: OldConsumerConfig, dialect: Dialect
+    wanted: str, stream: StreamConfig, old: LegacyConsumerConfig, dialect: Dialect
 ) -> None:
-    is_sets = dialect.mark == PREVIEW_SETS
+    is_sets = dialect.mark == LEGACY_SETS
     word = "partition" if is_sets else "filter subject"
     if is_sets and not is_literal(wanted):
-        raise PreviewRefusal("observable partition subject has wildcards")
+        raise LegacyRefusal("observable partition subject has wildcards")
     if not is_subset_of_any(wanted, stream.subjects):
         verb = "" if is_sets else "is "
-        raise PreviewRefusal(
+        raise LegacyRefusal(
             f"{dialect.consumer} {word} {verb}not a valid subset of the interest subjects"
         )
     if old.ack_policy == "all" and is_sets:
-        raise PreviewRefusal("observable with partition can not have ack policy all")
+        raise LegacyRefusal("observable with partition can not have ack policy all")
 
 
 def consumer_document(config: ConsumerConfig, dialect: Dialect) -> dict[str, Any]:
     """Translate a consumer configuration into the form of the preview, without empty members."""
-    is_sets = dialect.mark == PREVIEW_SETS
+    is_sets = dialect.mark == LEGACY_SETS
     policy = config.deliver_policy
     fields: dict[str, Any] = {
         "delivery_subject": config.deliver_subject,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.api import errors
-from tradewind.api.preview import PREVIEW_OK, PREVIEW_SETS, PREVIEW_STREAMS
+from tradewind.api.legacy_marks import LEGACY_OK, LEGACY_SETS, LEGACY_STREAMS
 
 if TYPE_CHECKING:
     from tradewind.api.errors import ApiError
@@ -21,7 +21,7 @@ _ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
 _SEQUENCE: Final = re.compile(r"sequence (\d+) not found")
 
 
-class PreviewRefusal(Exception):  # noqa: N818 - it is an answer
+class LegacyRefusal(Exception):  # noqa: N818 - it is an answer
     """A request that is answered with `-ERR` and this text."""
 
 
@@ -54,7 +54,7 @@ def _code(kind: errors.ErrorKind) -> int:
 
 
 SETS: Final = Dialect(
-    PREVIEW_SETS,
+    LEGACY_SETS,
     is_quoted=False,
     consumer="observable",
     stream="message set",
@@ -74,13 +74,13 @@ SETS: Final = Dialect(
     },
 )
 STREAMS: Final = Dialect(
-    PREVIEW_STREAMS,
+    LEGACY_STREAMS,
     is_quoted=True,
     consumer="consumer",
     stream="stream",
     texts={_code(errors.NOT_ENABLED_FOR_ACCOUNT): "jetstream not enabled for account"},
 )
-OK: Final = PREVIEW_OK
+OK: Final = LEGACY_OK
 
 
 def document(value: Any) -> bytes:
