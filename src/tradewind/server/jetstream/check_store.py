@@ -42,8 +42,8 @@ from tradewind.store.format.layout import (
 )
 from tradewind.store.format.side_files import decode_schedules, decode_sources
 from tradewind.store.format.timing_wheel import TimingWheel
-from tradewind.store.repair.checkpoint import fits
 from tradewind.store.repair.damage import DAMAGE_FOLDER
+from tradewind.store.repair.index_summary import fits
 
 if TYPE_CHECKING:
     from tradewind.store.files.vault import MainKeyRing

@@ -17,7 +17,7 @@ Order rules, which every crash test checks
 - `index.db` is of use only while the store is closed. The first commit removes it, durably, or the
   first one after damage is resolved that it may know more about (`DamageResolution`). Until then it
   does not fit: whatever changes a store appends to its last block or begins another
-  (`checkpoint.fits`).
+  (`index_summary.fits`).
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ from tradewind.store.folder.commit_chores import CommitChores
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.folder.time_files import time_files
 from tradewind.store.format.layout import INDEX_FILE, RECORD_BYTES_MIN, Position, block_file_name
-from tradewind.store.repair.checkpoint import encode_checkpoint
 from tradewind.store.repair.damage import DamageFolder
 from tradewind.store.repair.damage_resolution import DamageResolution
+from tradewind.store.repair.index_summary import encode_summary
 from tradewind.store.repair.known_losses import KnownLosses
 from tradewind.store.table.adoption import drop_leading_blocks
 from tradewind.store.table.block import Block
@@ -508,7 +508,7 @@ class FileStore(SyncTarget):
         unsynced = list(self._unsynced)
         files = time_files(self)
         if not self.table.has_open_damage:
-            content = encode_checkpoint(self)
+            content = encode_summary(self)
             files[INDEX_FILE] = content if self.vault is None else self.vault.seal_index(content)
 
         def finish() -> None:

@@ -36,20 +36,20 @@ from tradewind.store.format.layout import (
 )
 from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.store.repair.block_trust import BlockTrust
-from tradewind.store.repair.checkpoint import (
-    adopt_checkpoint,
+from tradewind.store.repair.crowding import tell_crowded_out
+from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
+from tradewind.store.repair.damage_costs import MentionedSequences, block_costs, deletions
+from tradewind.store.repair.damage_resolution import PATCHED_BYTES_MAX
+from tradewind.store.repair.index_summary import (
+    adopt_summary,
     contradicts,
     fits,
     forgotten,
     known_live,
     known_time,
-    read_checkpoint,
+    read_summary,
     same_messages,
 )
-from tradewind.store.repair.crowding import tell_crowded_out
-from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
-from tradewind.store.repair.damage_costs import MentionedSequences, block_costs, deletions
-from tradewind.store.repair.damage_resolution import PATCHED_BYTES_MAX
 from tradewind.store.repair.salvage import in_order, replacement
 from tradewind.store.table.adoption import adopt_blocks, drop_below, forget_recovered
 from tradewind.store.table.block import Block
@@ -130,12 +130,12 @@ class Recovery:
         store.chores.adopt_testimony(None if said is None else said.held())
         # The commit that has said so had synced all that lies before this block.
         self._synced_before = said.block if said is not None else 0
-        self._index = index = read_checkpoint(store)
+        self._index = index = read_summary(store)
         usable = index is not None and fits(index, store, numbers)
         if index is not None and usable and self._needs_tombstones(store, limits, numbers[-1]):
             self._rebuild(store, numbers)
             self._follow(store, index)
-        elif index is not None and usable and adopt_checkpoint(store, index, numbers):
+        elif index is not None and usable and adopt_summary(store, index, numbers):
             if store.table.last.patched:
                 store.table.add_block()  # nothing is appended to what is damaged
             is_foreign = not self._ends_with_our_mark(store, numbers[-1])

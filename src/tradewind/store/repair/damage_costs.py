@@ -16,7 +16,7 @@ import msgspec
 
 from tradewind.store.format.layout import RECORD_BYTES_MIN
 from tradewind.store.format.sequence_set import SequenceSet
-from tradewind.store.repair.checkpoint import known_live
+from tradewind.store.repair.index_summary import known_live
 
 if TYPE_CHECKING:
     from tradewind.store.table.block import Block

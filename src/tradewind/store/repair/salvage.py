@@ -12,8 +12,8 @@ from bisect import bisect_left, bisect_right
 import msgspec
 
 from tradewind.store.format.layout import RECORD_BYTES_MIN
-from tradewind.store.repair.checkpoint import known_live
 from tradewind.store.repair.damage import DamageEntry
+from tradewind.store.repair.index_summary import known_live
 from tradewind.store.table.block import Block
 from tradewind.store.table.scan import Damage, record_places, recover_block
 from tradewind.store.table.subject_index import SubjectIndex

@@ -1,7 +1,7 @@
 """Turns the results of recovery into the messages of a store; nothing of it is written.
 
 Owns the totals that follow from blocks. The statements of the blocks and their marks are determined
-by others (`folder.recover`, `repair.checkpoint`).
+by others (`folder.recover`, `repair.index_summary`).
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tradewind.store.format.sequence_set import SequenceSet
 
 
-def encode_checkpoint(store: FileStore) -> bytes:
+def encode_summary(store: FileStore) -> bytes:
     """Encode the index.db of a store that has nothing unwritten."""
     state = store.table.state
     blocks = [
@@ -64,7 +64,7 @@ def encode_checkpoint(store: FileStore) -> bytes:
     return encode_index(index, store.name)
 
 
-def read_checkpoint(store: FileStore) -> StreamIndex | None:
+def read_summary(store: FileStore) -> StreamIndex | None:
     """Read the summary, if there is one and it is intact.
 
     The result may be out of date.
@@ -204,7 +204,7 @@ def _last_checksum(file: DiskFile) -> bytes:
     return file.read(size - 8, 8) if size >= 8 else EMPTY_CHECKSUM
 
 
-def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -> bool:
+def adopt_summary(store: FileStore, index: StreamIndex, numbers: list[int]) -> bool:
     """Fill a fresh store from the summary; blocks that hold only tombstones are not in it and stay
     as they are. False, and nothing is taken, if it lists more messages than a block can hold.
     """
