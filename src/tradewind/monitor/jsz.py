@@ -355,7 +355,7 @@ class JetStreamMonitor:
             ("syncs", "Files that were synced.", statistics.syncs),
             ("sync_failures", "Commits that failed.", statistics.failures),
             ("sync_seconds", "Time that commits took.", statistics.sync_ns / 1e9),
-            ("commit_rounds", "StateWaiters that commits have kept.", statistics.rounds),
+            ("commit_rounds", "Rounds of changes that commits have made durable.", statistics.rounds),
             ("commit_wait_seconds", "Time promises waited.", statistics.waiting_ns / 1e9),
         )
         for name, text, value in (*counters, *self._own_counters()):
