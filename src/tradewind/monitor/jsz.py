@@ -355,7 +355,7 @@ class JetStreamMonitor:
             ("syncs", "Files that were synced.", statistics.syncs),
             ("sync_failures", "Commits that failed.", statistics.failures),
             ("sync_seconds", "Time that commits took.", statistics.sync_ns / 1e9),
-            ("commit_rounds", "Rounds of changes that commits have made durable.", statistics.rounds),
+            ("commit_rounds", "Rounds of changes that became durable.", statistics.rounds),
             ("commit_wait_seconds", "Time promises waited.", statistics.waiting_ns / 1e9),
         )
         for name, text, value in (*counters, *self._own_counters()):
@@ -368,7 +368,7 @@ class JetStreamMonitor:
         used = [one.transactions for one in engine.accounts.values() if one.transactions]
         letters = engine.dead_letters
         return [
-            ("transactions", "Transactions.", sum(one.committed_count for one in used)),
+            ("transactions", "Transactions.", sum(one.done_count for one in used)),
             (
                 "transactions_refused",
                 "Transactions that were refused.",

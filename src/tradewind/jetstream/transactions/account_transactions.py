@@ -74,7 +74,7 @@ class Proposal(Protocol):
         refused.
         """
 
-    def committed(self, plan: TransactionPlan) -> None:
+    def happened(self, plan: TransactionPlan) -> None:
         """Called when the transaction has happened."""
 
     def refused(self, error: ApiError) -> None:
@@ -158,7 +158,7 @@ class Transactions:
         self._owing = 0  # states that have to be written before the next bundle
         self._needed: deque[NeededTransaction] = deque()
         self._idle_looks = 0
-        self.committed_count = 0
+        self.done_count = 0
         self.refused_count = 0
 
     # ---------------------------------------------------------------- bundles
@@ -265,7 +265,7 @@ class Transactions:
             self._write_states(needed)
             self._needed.extend(needed)
             for proposal, plan, _ in begun.plans:
-                self.committed_count += 1
+                self.done_count += 1
                 _TransactionAnswer(proposal, plan).wait()
         self._engine.timers.set(self, self._engine.turn.monotonic_ns + LOOK_NS)
         self._is_busy = False
@@ -442,7 +442,7 @@ class _TransactionAnswer:
         """
         self._left -= 1
         if self._left == 0:
-            self._proposal.committed(self._plan)
+            self._proposal.happened(self._plan)
 
 
 def account_journal(root: StoreRoot, account: str) -> TransactionJournal:

@@ -141,9 +141,9 @@ class ExpiredProposal(DeadLetterProposal):
         self.letters = [one for one in self.letters if self.add_letter(plan, one, copy)]
         plan.add_expired(hosted, seq, copy.subject)
 
-    def committed(self, plan: TransactionPlan) -> None:
+    def happened(self, plan: TransactionPlan) -> None:
         """See `Proposal`."""
-        super().committed(plan)
+        super().happened(plan)
         self._keeper.let_go(self._seq, is_done=bool(plan.deletes))
 
 

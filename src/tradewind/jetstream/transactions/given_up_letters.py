@@ -279,7 +279,7 @@ class DeadLetterProposal(ABC):
         letter.seq = plan.add_publish(target, message)
         return True
 
-    def committed(self, plan: TransactionPlan) -> None:
+    def happened(self, plan: TransactionPlan) -> None:
         """See `Proposal`."""
         if plan.parts or plan.deletes:
             self.owner.stored(self)

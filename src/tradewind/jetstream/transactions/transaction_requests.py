@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ACK_PREFIX: Final = "$JS.ACK."
 # The requests that a client must be allowed to make if a transaction does the same.
-_COMMIT: Final = ENDPOINT_BY_NAME["commit"]
+_TRANSACTION: Final = ENDPOINT_BY_NAME["commit"]
 _MSG_DELETE: Final = ENDPOINT_BY_NAME["stream_msg_delete"]
 _RESET: Final = ENDPOINT_BY_NAME["consumer_reset"]
 # Tokens of an ack subject: without domain and account, with them, and with one more for the future.
@@ -60,7 +60,7 @@ def serve_transaction(engine: JetStreamEngine, message: InternalMessage) -> None
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         if isinstance(message.session, LeafSession):
             raise own_errors.TRANSACTION_INVALID(err="the client must be connected to this server")
-        Requester(tenant.account, message.session).check_call(EndpointCall(_COMMIT))
+        Requester(tenant.account, message.session).check_call(EndpointCall(_TRANSACTION))
         content = decode_transaction(message.payload)
         _check_bounds(content)
     except ApiError as error:
@@ -133,7 +133,7 @@ class RequestProposal:
                 raise at("revivals", index, error) from None
         return plan
 
-    def committed(self, plan: TransactionPlan) -> None:
+    def happened(self, plan: TransactionPlan) -> None:
         """See `Proposal`."""
         response = TransactionResponse(
             publishes=self._places,
