@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from tradewind.decoding.decoder_contract import Decoded, Decoder, DecodingError
+from tradewind.decoding.decoder_contract import DecodedPayloads, Decoder, DecodingError
 from tradewind.decoding.decoder_registry import open_decoder
 from tradewind.decoding.schema_sources import SchemaContext
 
@@ -80,7 +80,7 @@ def opened(folder: Path, schema: Any) -> Decoder:
     return open_decoder("avro", "file:order.avsc", context=SchemaContext(folder))
 
 
-def decoded(decoder: Decoder, *payloads: bytes | None) -> Decoded:
+def decoded(decoder: Decoder, *payloads: bytes | None) -> DecodedPayloads:
     array = pa.array(payloads, pa.binary())
     return decoder.decode(array, decoder.fields(array, NOTHING))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tradewind.decoding.decoder_contract import Decoded, Decoder
+from tradewind.decoding.decoder_contract import DecodedPayloads, Decoder
 from tradewind.decoding.decoder_registry import open_decoder
 
 NOTHING = pa.schema([])
@@ -18,11 +18,11 @@ def batch(*payloads: bytes | None) -> pa.BinaryArray:
     return pa.array(payloads, pa.binary())
 
 
-def rescued(decoded: Decoded) -> list[Any]:
+def rescued(decoded: DecodedPayloads) -> list[Any]:
     return [text and json.loads(text) for text in decoded.rescued.to_pylist()]
 
 
-def decoded(decoder: Decoder, known: pa.Schema, *payloads: bytes | None) -> Decoded:
+def decoded(decoder: Decoder, known: pa.Schema, *payloads: bytes | None) -> DecodedPayloads:
     array = batch(*payloads)
     return decoder.decode(array, decoder.fields(array, known))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tradewind.decoding.column_growth import column_name, field_name
 from tradewind.decoding.column_values import ABSENT
-from tradewind.decoding.decoder_contract import Decoded
+from tradewind.decoding.decoder_contract import DecodedPayloads
 from tradewind.decoding.json_columns import JsonDecoder
 from tradewind.decoding.json_payloads import JsonReader
 from tradewind.decoding.msgpack_payloads import MsgpackReader
@@ -82,7 +82,7 @@ def is_kept(value: Any, column: Any, left: Any) -> bool:
     return left is ABSENT and same(value, column)
 
 
-def check_kept(objects: Sequence[dict[str, Any]], found: Decoded) -> None:
+def check_kept(objects: Sequence[dict[str, Any]], found: DecodedPayloads) -> None:
     rows = found.columns.to_pylist()
     for one, row, text in zip(objects, rows, found.rescued.to_pylist(), strict=True):
         left = json.loads(text) if text else {}

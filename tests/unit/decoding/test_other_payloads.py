@@ -13,18 +13,18 @@ import pyarrow as pa
 import pytest
 
 from tradewind.decoding import user_decoders
-from tradewind.decoding.decoder_contract import Decoded, Decoder, DecodingError
+from tradewind.decoding.decoder_contract import DecodedPayloads, Decoder, DecodingError
 from tradewind.decoding.decoder_registry import open_decoder
 
 NOTHING = pa.schema([])
 
 
-def decoded(decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING) -> Decoded:
+def decoded(decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING) -> DecodedPayloads:
     array = pa.array(payloads, pa.binary())
     return decoder.decode(array, decoder.fields(array, known))
 
 
-def rescued(found: Decoded) -> list[Any]:
+def rescued(found: DecodedPayloads) -> list[Any]:
     return [text and json.loads(text) for text in found.rescued.to_pylist()]
 
 

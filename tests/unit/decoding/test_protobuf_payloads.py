@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet as DescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from tradewind.decoding.decoder_contract import Decoded, Decoder, DecodingError
+from tradewind.decoding.decoder_contract import DecodedPayloads, Decoder, DecodingError
 from tradewind.decoding.decoder_registry import open_decoder
 from tradewind.decoding.schema_sources import SchemaContext
 
@@ -89,7 +89,7 @@ def opened(folder: Path, message: str = "#shop.Order") -> Decoder:
     return open_decoder("protobuf", f"file:shop.desc{message}", context=SchemaContext(folder))
 
 
-def decoded(decoder: Decoder, *payloads: bytes | None) -> Decoded:
+def decoded(decoder: Decoder, *payloads: bytes | None) -> DecodedPayloads:
     array = pa.array(payloads, pa.binary())
     return decoder.decode(array, decoder.fields(array, NOTHING))
 

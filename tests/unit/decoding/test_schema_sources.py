@@ -20,7 +20,7 @@ from fastavro import parse_schema, schemaless_writer
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pb2 import FileDescriptorSet as DescriptorSet
 
-from tradewind.decoding.decoder_contract import Decoded, Decoder, DecodingError
+from tradewind.decoding.decoder_contract import DecodedPayloads, Decoder, DecodingError
 from tradewind.decoding.decoder_registry import open_decoder
 from tradewind.decoding.protobuf_payloads import message_indexes
 from tradewind.decoding.schema_registry import SchemaRegistry
@@ -39,7 +39,7 @@ def record(schema: Any, row: dict[str, Any], number: int | None = None) -> bytes
     return head + target.getvalue()
 
 
-def decoded(decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING) -> Decoded:
+def decoded(decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING) -> DecodedPayloads:
     array = pa.array(payloads, pa.binary())
     return decoder.decode(array, decoder.fields(array, known))
 
