@@ -19,7 +19,9 @@ from tradewind.decoding.decoder_registry import open_decoder
 NOTHING = pa.schema([])
 
 
-def decoded(decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING) -> DecodedPayloads:
+def decoded(
+    decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING
+) -> DecodedPayloads:
     array = pa.array(payloads, pa.binary())
     return decoder.decode(array, decoder.fields(array, known))
 

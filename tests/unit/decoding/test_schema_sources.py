@@ -39,7 +39,9 @@ def record(schema: Any, row: dict[str, Any], number: int | None = None) -> bytes
     return head + target.getvalue()
 
 
-def decoded(decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING) -> DecodedPayloads:
+def decoded(
+    decoder: Decoder, *payloads: bytes | None, known: pa.Schema = NOTHING
+) -> DecodedPayloads:
     array = pa.array(payloads, pa.binary())
     return decoder.decode(array, decoder.fields(array, known))
 
