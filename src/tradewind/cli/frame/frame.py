@@ -256,9 +256,10 @@ class SharedGroup(TyperGroup):
         """The command that is called; an unknown name is an error with a hint."""
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing:
-            is_known = name in self.parts or name in self.aliases
-            if not is_known and name not in (names := self.list_commands(ctx)):
-                hint = near(name, [*names, *self.aliases])
+            if name not in self.parts and name not in self.aliases:
+                self._include_rest()
+            if name not in self.parts and name not in self.aliases:
+                hint = near(name, [*self.list_commands(ctx), *self.aliases])
                 ctx.fail(f"command {name!r} does not exist{hint}")
         return super().resolve_command(ctx, args)
 
