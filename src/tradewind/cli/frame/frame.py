@@ -250,17 +250,21 @@ class SharedGroup(TyperGroup):
             self.parts.update(app.parts)
             self.aliases.update(app.aliases)
 
+    def _knows(self, name: str) -> bool:
+        """Whether a command of this name or alias is among the parts so far."""
+        return name in self.parts or name in self.aliases
+
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
         """The command that is called; an unknown name is an error with a hint."""
         name = args[0]
-        if not name.startswith("-") and not ctx.resilient_parsing:
-            if name not in self.parts and name not in self.aliases:
-                self._include_rest()
-            if name not in self.parts and name not in self.aliases:
-                hint = near(name, [*self.list_commands(ctx), *self.aliases])
-                ctx.fail(f"command {name!r} does not exist{hint}")
+        is_option = name.startswith("-") or ctx.resilient_parsing
+        if not is_option and not self._knows(name):
+            # The list includes parts that are imported later, and their aliases.
+            names = self.list_commands(ctx)
+            if name not in names and not self._knows(name):
+                ctx.fail(f"command {name!r} does not exist{near(name, [*names, *self.aliases])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
