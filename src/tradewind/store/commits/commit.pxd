@@ -15,7 +15,7 @@ cdef class Commit:
     cdef public list folders            # paths
     cdef readonly set given_up          # ... of which these may be missing: they are being removed
     cdef public object stale_index      # path of an index.db to remove first; or None
-    cdef public object settling         # Settling: creations that no client has waited for; or None
+    cdef public object settling         # CreationSyncs, for which no client has waited; or None
     cdef public object keys             # KeyWrite: of blocks to come, in front of the folders
     cdef public list removed_keys       # numbers of blocks whose removal these folders make durable
     cdef public object witness          # TestimonyWrite: states that all before it was there

@@ -41,7 +41,7 @@ cdef class FileStore(SyncTarget):
     cdef list _fenced_blocks                # those that were sealed meanwhile
     cdef list _pinned                       # of BlockFile: those that it syncs
     cdef readonly object chain              # StreamChain; None: the stream has none
-    cdef public object unsettled            # Unsettled: owed by a stream that waits for nothing
+    cdef public object unsettled            # UnsettledCreations: of a stream that waits for nothing
 
     cpdef bint has_changes(self) except -1
     cpdef bint wants_commit(self) except -1
