@@ -29,7 +29,7 @@ cdef enum:
 
 @cython.no_gc_clear     # __dealloc__ needs the account, even in a garbage cycle
 cdef class Subscriber:
-    """The base of every session. Until `close` it belongs to one account."""
+    """The base of every session; a member of one account at a time."""
 
     def __cinit__(self):
         memset(&self.state, 0, sizeof(SessionState))
@@ -136,6 +136,8 @@ cdef class Subscriber:
             self._write(b"+OK\r\n", 5)
         return 0
 
+    # -------------------------------------------------------------- leaving routing
+
     cdef void _remove(self, Subscription* subscription) noexcept:
         table_remove(&self.state.sids,
                      table_hash(&self.state.sids, subscription.sid, subscription.sid_size),
@@ -155,8 +157,6 @@ cdef class Subscriber:
             subject_trie.walked += len(self._account.bridge.services)
             self._account.bridge.subscription_gone()
         return 0
-
-    # -------------------------------------------------------------- removal
 
     def drop_exhausted(self, size_t handle):
         """Remove a subscription that has received its last message."""

@@ -1,5 +1,6 @@
 from typing import Protocol
 
+from tradewind.api.errors import ApiError
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.errors import StoreError
@@ -17,8 +18,6 @@ from tradewind.stream.upkeep import Upkeep
 BUSY_HEADER: bytes
 
 class IngestOwner(Protocol):
-    """A stream, as its ingest sees it."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -27,24 +26,17 @@ class IngestOwner(Protocol):
     def files(self) -> FileStore | None: ...
     @property
     def upkeep(self) -> Upkeep: ...
-    def is_wanted(self, subject: bytes) -> bool:
-        """Whether a message of this subject would have a consumer; called while `asks_interest`."""
-    def clock_went_back(self, distance_ns: int) -> None:
-        """Called when the next message gets a time this much before the last one."""
+    def is_wanted(self, subject: bytes) -> bool: ...
+    def clock_went_back(self, distance_ns: int) -> None: ...
 
 class CloserLook(Protocol):
-    """The slow path of a stream, as its ingest sees it."""
-
     @property
     def fast_batches(self) -> FastBatches: ...
-    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Take a message that needs a closer look."""
-    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
-        """Store a batch that needs a closer look; StoreError."""
-    def store_failed(self, error: StoreError, reply: bytes) -> None:
-        """Called when a message could not be stored."""
-    def publish_failed(self, reply: bytes) -> None:
-        """Called after an internal error: the message may be stored or not."""
+    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None: ...
+    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None: ...
+    def refuse(self, reply: bytes, error: ApiError) -> None: ...
+    def store_failed(self, error: StoreError, reply: bytes) -> None: ...
+    def publish_failed(self, reply: bytes) -> None: ...
 
 class Ingest(MessageRecorder):
     slow_path: CloserLook

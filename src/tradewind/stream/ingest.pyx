@@ -82,13 +82,39 @@ cdef inline bint is_crowded(Ingest ingest) noexcept:
 
 
 class IngestOwner(Protocol):
-    """The stream that owns an ingest. The stub declares what it must have."""
+    """A stream, as its ingest sees it."""
+
+    name: object
+    is_active: object
+    files: object
+    upkeep: object
+
+    def is_wanted(self, subject):
+        """Whether a message of this subject would have a consumer; called while `asks_interest`."""
+
+    def clock_went_back(self, distance_ns):
+        """Called when the next message gets a time this much before the last one."""
 
 
 class CloserLook(Protocol):
-    """The slow path, which takes the messages that an ingest leaves. The stub declares what it must
-    have.
-    """
+    """The slow path of a stream, as its ingest sees it."""
+
+    fast_batches: object
+
+    def publish(self, subject, reply, header, payload):
+        """Take a message that needs a closer look."""
+
+    def commit_batch(self, batch, reply):
+        """Store a batch that needs a closer look; StoreError."""
+
+    def refuse(self, reply, error):
+        """Answer that a message is refused, with the error."""
+
+    def store_failed(self, error, reply):
+        """Called when a message could not be stored."""
+
+    def publish_failed(self, reply):
+        """Called after an internal error: the message may be stored or not."""
 
 
 cdef class Ingest(MessageRecorder):
