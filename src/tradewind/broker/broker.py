@@ -44,7 +44,6 @@ from tradewind.broker.info import CommonInfo
 from tradewind.broker.password_checks import Check, CheckQueue
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
-from tradewind.broker.surplus import close_account_surplus, close_server_surplus
 from tradewind.broker.turn_end import TurnEnd
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
@@ -680,6 +679,8 @@ class Broker:
         """Apply new options in steps. Every login is decided by the old gate with the old options,
         or by the new gate with the new options: both change in one step, after new accounts exist.
         """
+        from tradewind.broker.surplus import close_account_surplus, close_server_surplus
+
         self._set_since_reload.clear()
         yield from self.make_accounts(accounts)
         self.options = options
