@@ -25,6 +25,7 @@ cdef enum:
 HOLD_SECONDS = 0.001
 # If, because of a bug, the next deadline is unknown, it is checked this often.
 LOOK_SECONDS = 1.0
+MS_NS = 1_000_000
 
 
 cdef class TurnLoop:
@@ -223,9 +224,11 @@ cdef class TurnLoop:
             return 0
         if self._timer is not None:
             self._timer.cancel()
-        delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
+        # Loops count in ms, and uvloop takes the nearest number: a timer that fires early would be
+        # set again and again until the deadline.
+        delay_ms = max(-((self.broker.monotonic_ns() - due_ns) // MS_NS), 0)
         self._timer_ns = due_ns
-        self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
+        self._timer = self._loop.call_later(delay_ms / 1e3, self.tick)
         return 0
 
     def tick(self):
