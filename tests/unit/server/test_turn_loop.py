@@ -10,6 +10,7 @@ from tls_link_kit import until
 
 from tradewind.broker.session import Session
 from tradewind.server.links.turn_loop import TurnLoop
+from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing import InProcessServer
 
 TURNS = 4
@@ -151,4 +152,17 @@ def test_the_timer_waits_for_whole_ms_and_never_less_than_the_deadline(
     server.broker.deadlines.add(server.broker.monotonic_ns() + left_ns, 0, "ping")
     turns.schedule_timer()
     assert timers.delays_ms == [pytest.approx(delay_ms)]
+    turns.stop()
+
+
+async def test_the_timer_of_what_is_stored_is_exact() -> None:
+    server, timers = InProcessServer(disk=SimulatedDisk()), Timers()
+    turns = TurnLoop(server.broker)
+    turns.start(timers, lambda: None)  # type: ignore[arg-type]
+    engine = server.engine
+    assert engine is not None
+    due_ns = server.broker.monotonic_ns() + 2_400_000
+    engine.next_deadline_ns = lambda: due_ns
+    turns.schedule_timer()
+    assert timers.delays_ms == [pytest.approx(2.4)]
     turns.stop()

@@ -36,6 +36,7 @@ cdef class TurnLoop:
         self._router = broker.router
         self._watch = broker.watch
         self._turn_end = broker.turn_end
+        self._deadlines = broker.deadlines
         self._places = broker.deferred.places
         self._held = []
         self._lost = deque()
@@ -224,11 +225,13 @@ cdef class TurnLoop:
             return 0
         if self._timer is not None:
             self._timer.cancel()
-        # Loops count in ms, and uvloop takes the nearest number: a timer that fires early would be
-        # set again and again until the deadline.
-        delay_ms = max(-((self.broker.monotonic_ns() - due_ns) // MS_NS), 0)
+        delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
+        if due_ns == self._deadlines.first_ns():
+            # Loops count in ms, and uvloop takes the nearest number: a timer that fires early is
+            # set again and again until the deadline. Only what is stored is that exact.
+            delay_ns += -delay_ns % MS_NS
         self._timer_ns = due_ns
-        self._timer = self._loop.call_later(delay_ms / 1e3, self.tick)
+        self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
         return 0
 
     def tick(self):
