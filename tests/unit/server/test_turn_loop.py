@@ -10,8 +10,8 @@ from tls_link_kit import until
 
 from tradewind.broker.session import Session
 from tradewind.server.links.turn_loop import TurnLoop
-from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing import InProcessServer
+from tradewind.testing.fake_disk import SimulatedDisk
 
 TURNS = 4
 
