@@ -105,6 +105,17 @@ def test_object_is_made_on_the_way(start: StartServer, tmp_path: Path) -> None:
     ]
 
 
+def test_streams_are_read_and_written_as_frames(start: StartServer, tmp_path: Path) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    *lines, followed = run(str(EXAMPLES / "frames.py"), server.url)
+    assert lines == [
+        "stored 4 rows; the same frame again: 0",
+        "4 messages, amounts [12.5, 7.0, 30.0, 1.25]",
+        "[('north', 30.0), ('south', 7.0), ('west', 1.25)]",
+    ]
+    assert followed in ("followed 1 messages", "followed 2 messages")  # one or both at once
+
+
 def test_services_are_asked_found_and_counted(start: StartServer) -> None:
     assert run(str(EXAMPLES / "services.py"), start().url) == [
         "largest: 14",

@@ -230,7 +230,7 @@ def test_a_dead_letter_is_found_repaired_and_sent_back_in_the_browser(
     tab.get_by_role("button", name="Save").click()
     tab.get_by_text("Nothing was changed.").wait_for()
     tab.goto("/dead-letters/DEAD")
-    tab.get_by_role("link", name="Send these back").click()
+    tab.get_by_role("link", name="Redrive").click()
     tab.get_by_role("button", name="Send them back").click()
     tab.locator("#live-letters .badge.good", has_text="done").wait_for()
     assert consumer.next().data == b"\ntwo\napples"

@@ -58,7 +58,7 @@ def test_another_server_has_no_dead_letters_of_its_own_kind(web: Web, nats: Conn
     # What was copied there is shown and can be removed; to send it back needs a transaction.
     listed = web.text("/dead-letters/DEAD")
     assert "does not store dead letters" in listed
-    assert "Send these back" not in listed
+    assert "Redrive" not in listed
     assert "Send back" not in web.text("/dead-letters/DEAD/1")
     for path in ("1/redrive", "1/edit", "redrive"):
         assert "need a Tradewind server" in web.send(f"/dead-letters/DEAD/{path}", 404)

@@ -71,7 +71,7 @@ def test_a_key_expires_when_it_is_told_to(web: Web, nats: Connection) -> None:
     assert "is set, revision 1" in web.send(f"{path}/put", key="a", value="1", ttl="1h")
     assert "It expires in 59 minutes" in web.text("/kv/cache/a")
     assert "is set, revision 2" in web.send(f"{path}/put", key="a", value="2", revision=1)
-    assert "It expires" not in web.text("/kv/cache/a").replace("It expires after", "")
+    assert "It expires" not in web.text("/kv/cache/a")
     web.send(f"{path}/put", key="a", value="3", revision=2, ttl="1s")
     wait_for(lambda: bucket.get("a") is None)
     # What is before a value that expires would be back.

@@ -20,7 +20,7 @@ from tradewind.spark.options.option_rows import (
 from tradewind.spark.options.sink_options import SinkOptions, parse_sink_options
 from tradewind.spark.options.source_options import SourceOptions, parse_options
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "SPARK.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "SPARK.md"
 KINDS = [SourceOptions, SinkOptions]
 
 

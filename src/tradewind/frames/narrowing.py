@@ -18,7 +18,9 @@ import msgspec
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARISON: Final = re.compile(r"(\w+) (==|>=|<=|>|<) (.+)", re.DOTALL)
-_IS_IN: Final = re.compile(r"is_in\((\w+), \{value_set=string:\[\n(.*)\n\].*\}\)", re.DOTALL)
+_NAME: Final = re.compile(r"\w+")
+_IS_IN: Final = "is_in("
+_VALUES: Final = ", {value_set=string:[\n"
 _UNLESS_NULL: Final = re.compile(r"if_else\(is_valid\(\w+\), (.*), null\[bool\]\)", re.DOTALL)
 _PREFIX: Final = re.compile(r'starts_with\((\w+), \{pattern="([^"\\]*)", ignore_case=false\}\)')
 _INTEGER: Final = re.compile(r"-?\d{1,18}")
@@ -95,13 +97,21 @@ def _of_text(text: str) -> Iterator[Condition]:
         value = _value(found[3])
         if value is not None:
             yield _BY_SIGN[found[2]]((found[1],), value)
-    elif found := _IS_IN.fullmatch(text):
-        lines = [_TEXT.fullmatch(line.strip().rstrip(",")) for line in found[2].split("\n")]
-        # A long list is shown shortened.
-        if all(lines):
-            yield In((found[1],), tuple(line[1] for line in lines if line))
+    elif text.startswith(_IS_IN):
+        yield from _is_in(text.removeprefix(_IS_IN))
     elif found := _PREFIX.fullmatch(text):
         yield StringStartsWith((found[1],), found[2])
+
+
+def _is_in(text: str) -> Iterator[Condition]:
+    """The condition of `is_in`, from its arguments; none if its list is shown shortened."""
+    name, found, rest = text.partition(_VALUES)
+    values, end, _options = rest.rpartition("\n]")
+    if not found or not end or not text.endswith("})") or not _NAME.fullmatch(name):
+        return
+    lines = [_TEXT.fullmatch(line.strip().rstrip(",")) for line in values.split("\n")]
+    if all(lines):
+        yield In((name,), tuple(line[1] for line in lines if line))
 
 
 def _value(text: str) -> Any:

@@ -19,7 +19,6 @@ from tradewind.errors import TradewindError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json, present
-from tradewind.monitor.json_steps import json_steps
 from tradewind.monitor.page_options import Options
 from tradewind.monitor.parameters import PageError
 from tradewind.monitor.stepping import (
@@ -248,6 +247,8 @@ class SystemServices:
         except PageError as fault:
             data, error = None, RequestError(FAILED, str(fault))
         reply = MonitorReply(server=self.events.server_info(), data=data, error=error)
+        from tradewind.monitor.json_steps import json_steps  # with the first request
+
         pieces = yield from json_steps(reply, indented=False)
         header, body = yield from encoded(pieces, accepted_encoding(message.header))
         where.publish(message.reply, body, header=header)

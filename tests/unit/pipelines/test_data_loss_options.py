@@ -7,7 +7,7 @@ from pipeline_texts import pipeline_of_text
 
 from tradewind.pipelines.flow.frames import source_options
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.sql.desk import SqlQuestion, _where
+from tradewind.pipelines.sql.desk import SqlQuestion, where_of
 from tradewind.spark.contract.data_loss import LossRule, MissingMessages, rule_of
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import parse_options
@@ -45,7 +45,9 @@ def test_a_source_has_three_ways_with_lost_data(
 
 
 def test_a_query_is_not_advised_to_set_an_option() -> None:
-    options = parse_options({**_where(SqlQuestion("", PipelineAddress("nats://x"))), "stream": "S"})
+    options = parse_options(
+        {**where_of(SqlQuestion("", PipelineAddress("nats://x"))), "stream": "S"}
+    )
     found = rule_of(options, "S", replaces=False)
     assert found.forgives_head
     with pytest.raises(DataLossError, match=r"\(--store\), or run the query again$"):

@@ -250,16 +250,21 @@ class SharedGroup(TyperGroup):
             self.parts.update(app.parts)
             self.aliases.update(app.aliases)
 
+    def _knows(self, name: str) -> bool:
+        """Whether a command of this name or alias is among the parts so far."""
+        return name in self.parts or name in self.aliases
+
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, Command | None, list[str]]:
         """The command that is called; an unknown name is an error with a hint."""
         name = args[0]
-        if not name.startswith("-") and not ctx.resilient_parsing:
-            is_known = name in self.parts or name in self.aliases
-            if not is_known and name not in (names := self.list_commands(ctx)):
-                hint = near(name, [*names, *self.aliases])
-                ctx.fail(f"command {name!r} does not exist{hint}")
+        is_option = name.startswith("-") or ctx.resilient_parsing
+        if not is_option and not self._knows(name):
+            # The list includes parts that are imported later, and their aliases.
+            names = self.list_commands(ctx)
+            if name not in names and not self._knows(name):
+                ctx.fail(f"command {name!r} does not exist{near(name, [*names, *self.aliases])}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:

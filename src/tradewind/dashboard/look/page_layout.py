@@ -103,7 +103,7 @@ def _side(visit: Visit, place: str) -> Markup:
         for key, label, target in PLACES
     ]
     foot: list[Child] = [
-        tag("button", "Light or dark", type="button", id="theme", class_="plain"),
+        tag("button", "Theme", type="button", id="theme", class_="plain"),
         tag("span", f"Version {__version__}", class_="faint"),
     ]
     if visit.is_read_only:

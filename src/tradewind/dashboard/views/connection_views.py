@@ -30,7 +30,7 @@ COLUMNS: Final = (
     "Subscriptions#",
     "In#",
     "Out#",
-    "Waits#",
+    "Pending#",
     "Since",
 )
 

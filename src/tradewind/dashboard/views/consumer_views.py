@@ -166,7 +166,7 @@ def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
             ("Kind", [consumer_kind(info), " ", paused]),
             ("Delivered up to", _position(info.delivered, now_ns)),
             ("Acknowledged up to", _position(info.ack_floor, now_ns)),
-            ("Wants", tag("span", ", ".join(filter_subjects(info)), class_="mono")),
+            ("Filter", tag("span", ", ".join(filter_subjects(info)), class_="mono")),
             ("Created", time_text(info.created)),
             *cluster_facts(info.cluster),
             *_groups(info),
@@ -300,4 +300,4 @@ def _actions(call: Call, info: ConsumerInfo) -> Markup | None:
         tag("a", label, href=address(*path, part), class_="button")
         for label, part in (("Edit", "edit"), ("Delete", "delete"))
     ]
-    return card("Change it", tag("div", pause, reset, unpin, links, class_="row"))
+    return card("Actions", tag("div", pause, reset, unpin, links, class_="row"))

@@ -57,7 +57,7 @@ NO_OWN: Final = (
     "This server does not store dead letters: it only publishes an event when a consumer "
     "gives up on a message. Dead letters need a Tradewind server."
 )
-COLUMNS: Final = ("Sequence#", "Age", "Given up by", "Reason", "Attempts#", "Subject", "Beginning")
+COLUMNS: Final = ("Sequence#", "Age", "Given up by", "Reason", "Attempts#", "Subject", "Payload")
 ONLY_CONSUMER: Final = "Only to the consumer that gave up on it, as stored in its stream"
 GIVERS_SHOWN: Final = 10
 REDRIVES_SHOWN: Final = 5
@@ -159,7 +159,7 @@ async def show(call: Call) -> Answer:
     actions: list[Child] = [tag("a", "Stream", href=address("streams", name), class_="button")]
     if _may_change(call):
         target = address(PLACE, name, "redrive", **_filter_fields(wanted))
-        actions.append(tag("a", "Send these back", href=target, class_="button"))
+        actions.append(tag("a", "Redrive", href=target, class_="button"))
     above = tag("a", "Dead letters", href="/dead-letters")
     return PageAnswer(
         page(

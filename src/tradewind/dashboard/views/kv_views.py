@@ -150,7 +150,9 @@ def _put_form(call: Call, bucket: str) -> Markup:
 
 
 def _ttl_field() -> Markup:
-    return field("It expires after", "ttl", hint="Like 1h. Empty: with the bucket, or never")
+    return field(
+        "Expires after (optional)", "ttl", hint="For example 1h. Empty: with the bucket, or never"
+    )
 
 
 async def show_key(call: Call) -> Answer:
@@ -233,7 +235,7 @@ def _change(call: Call, bucket: str, key: str, last: Entry | None) -> Markup:
         known,
         tag("button", "Delete it with its history", class_="danger"),
     )
-    return card("Change it", edit, tag("div", delete, purge, class_="row"))
+    return card("Actions", edit, tag("div", delete, purge, class_="row"))
 
 
 async def put(call: Call) -> Answer:

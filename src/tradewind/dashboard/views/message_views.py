@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 # The number of positions of the slider, however long the stream is.
 SLIDER_STEPS: Final = 1000
-COLUMNS: Final = ("Sequence#", "Time", "Subject", "Size#", "Beginning")
+COLUMNS: Final = ("Sequence#", "Time", "Subject", "Size#", "Payload")
 # Headers that would give a copy of a message another meaning than a new message.
 NOT_COPIED: Final = ("Nats-Expected-", "Nats-Msg-Id", "Nats-Rollup", "Nats-Schedule")
 
@@ -115,7 +115,7 @@ def _finder(call: Call, info: StreamInfo, search: Search) -> Markup:
                 "From time (UTC)", "at", call.query.get("at", ""), placeholder="2026-01-31 12:00"
             ),
             field("Subject", "subject", search.subject, placeholder="all"),
-            field("Text in it", "text", search.text),
+            field("Contains", "text", search.text),
             tag("button", "Show", class_="main"),
             tag("a", "Newest", href=address("streams", name, "messages"), class_="button"),
             action=address("streams", name, "messages"),

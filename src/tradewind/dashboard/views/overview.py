@@ -180,7 +180,7 @@ def _server(call: Call, account: AccountSnapshot) -> Markup:
         if info.cluster:
             pairs.append(("Cluster", info.cluster))
     if account.answer_seconds:
-        pairs.append(("Answers within", f"{account.answer_seconds * 1000:.1f} ms"))
+        pairs.append(("Round-trip time", f"{account.answer_seconds * 1000:.1f} ms"))
     pairs.append(("Subscriptions", count(load.subscriptions)))
     if load.is_whole:
         pairs += [("Memory", size(load.memory)), ("Processor", f"{load.processor:.1f} %")]
@@ -228,7 +228,7 @@ def _happenings(newest: Sequence[Happening]) -> Markup:
         for item in newest[:HAPPENINGS_SHOWN]
     ]
     empty = tag("p", "Nothing since the dashboard was started.", class_="empty")
-    return card("What happened", tag("ul", rows, class_="happenings") if rows else empty)
+    return card("Recent events", tag("ul", rows, class_="happenings") if rows else empty)
 
 
 def _linked(item: Happening) -> Child:

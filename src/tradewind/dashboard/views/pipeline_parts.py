@@ -69,7 +69,7 @@ async def pipeline_content(call: Call, look: PipelineLook, series: Series) -> li
         await _dead_letters(call, pipeline, look),
         _batches(look),
         card(
-            "In words",
+            "Summary",
             tag("pre", "\n".join(explain_lines(pipeline))),
             tag("p", f"File: {look.known.path}", class_="faint"),
         ),

@@ -172,7 +172,7 @@ async def show_new(call: Call) -> Answer:
             field("Maximum messages", "max_msgs", kind="number", hint="Empty: no limit"),
             field("Maximum size in bytes", "max_bytes", kind="number", hint="Empty: no limit"),
             field("Maximum age", "max_age", hint="Like 24h or 30m. Empty: no limit"),
-            field("Copies", "num_replicas", kind="number", hint="3 in a cluster. Empty: 1"),
+            field("Replicas", "num_replicas", kind="number", hint="3 in a cluster. Empty: 1"),
             tag("button", "Create the stream", class_="main"),
             class_="stack",
         ),

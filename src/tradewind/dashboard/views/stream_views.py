@@ -155,13 +155,13 @@ def _content(seen: Observation[StreamInfo]) -> list[Child]:
             figure_card("Stored now", f"{short(series.last_rate('last_seq') or 0)}/s"),
             figure_card("Subjects", count(state.num_subjects)),
             figure_card("Consumers", count(state.consumer_count)),
-            figure_card("Deleted in between", count(state.num_deleted)),
+            figure_card("Deleted (gaps)", count(state.num_deleted)),
             class_="numbers",
         ),
         _lost(info),
         grid(card("", stored), card("", grown)),
         grid(
-            card("In words", [tag("p", sentence) for sentence in in_words(info.config)]),
+            card("Summary", [tag("p", sentence) for sentence in in_words(info.config)]),
             card(
                 "State",
                 facts(
@@ -198,7 +198,7 @@ def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, Child]]:
             state = "away" if peer.offline else "" if peer.current else "behind"
             text = f"{peer.name} ({state})" if state else peer.name
             peers += [badge(text, "bad" if state else "good"), " "]
-        pairs.append(("Copies", peers))
+        pairs.append(("Replicas", peers))
     return pairs
 
 
@@ -381,7 +381,7 @@ async def show_config(call: Call) -> Answer:
             f"{name}: configuration",
             top,
             grid(
-                card("In words", [tag("p", sentence) for sentence in in_words(config)]),
+                card("Summary", [tag("p", sentence) for sentence in in_words(config)]),
                 card("As JSON", tag("pre", config_text(stream_config_to_dict(config)))),
             ),
             _metadata(config.metadata),

@@ -369,7 +369,7 @@ class _RequestHandler:
     def failed(self, visit: Visit, problem: Problem, status: int) -> Response:
         """A page that says why a request failed."""
         titles = {403: "Not allowed", 404: "Not found", 503: "Away", 400: "Bad request"}
-        title = titles.get(status, "Failed")
+        title = titles.get(status, "Request failed")
         return HTMLResponse(page(visit, "", title, heading(title), problem_note(problem)), status)
 
     # ------------------------------------------------------------------ logins

@@ -41,8 +41,8 @@ import stat
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import lru_cache, partial
-from typing import Literal, Protocol, Self
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from tradewind.errors import StoreError
 from tradewind.platform_calls import O_DIRECTORY
@@ -50,7 +50,9 @@ from tradewind.private_files import sync_folder
 from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.files.file_sync import sync_descriptor
 from tradewind.store.files.folder_names import FolderNames
-from tradewind.store.files.side_threads import SideThreads
+
+if TYPE_CHECKING:
+    from tradewind.store.files.side_threads import SideThreads
 
 Buffer = bytes | bytearray | memoryview
 Operation = Literal[
@@ -92,7 +94,14 @@ READ_BYTES = 128 * 1024
 # A disk may take seconds to give a sector up: this many pages, and then this many larger parts of a
 # file, are tried in vain before the rest of it counts as unreadable too.
 FAILED_READS_MAX = 16
-_SIDE_THREADS = SideThreads()
+
+
+@cache
+def _side_threads() -> SideThreads:
+    """The threads of this process, made when the first calls run side by side."""
+    from tradewind.store.files.side_threads import SideThreads
+
+    return SideThreads()
 
 
 class DiskError(StoreError):
@@ -694,7 +703,11 @@ class OsDisk(Disk):
             for index in range(first, len(calls), TOGETHER_MAX):
                 errors[index] = _error_of(calls[index])
 
-        _SIDE_THREADS.run([partial(run, first) for first in range(min(len(calls), TOGETHER_MAX))])
+        count = min(len(calls), TOGETHER_MAX)
+        if count == 1:
+            run(0)
+        else:
+            _side_threads().run([partial(run, first) for first in range(count)])
         _raise_first(errors)
 
     def read_file(self, path: str) -> bytes:

@@ -6,11 +6,12 @@ while. They never hold up the end of the process. A call may itself run others s
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
+
+from tradewind.platform_calls import after_fork_in_child
 
 IDLE_SECONDS: Final = 10.0
 
@@ -22,7 +23,7 @@ class SideThreads:
 
     def __init__(self) -> None:
         self._start_over()
-        os.register_at_fork(after_in_child=self._start_over)
+        after_fork_in_child(self._start_over)
 
     def _start_over(self) -> None:
         self._lock = threading.Lock()

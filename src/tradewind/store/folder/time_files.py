@@ -14,7 +14,6 @@ from tradewind.errors import CorruptRecord
 from tradewind.store.contract import NotFoundError
 from tradewind.store.files.disk import DiskFault
 from tradewind.store.format.layout import SCHEDULES_FILE, TIMERS_FILE
-from tradewind.store.format.schedule_codec import decode_times
 from tradewind.store.format.side_files import Schedule, encode_schedules
 from tradewind.store.format.timing_wheel import TimingWheel
 
@@ -73,5 +72,7 @@ def read_schedule_times(store: FileStore) -> tuple[array[int], array[int], int]:
             data = store.disk.read_file(path)
             if store.vault is not None:
                 data = store.vault.unseal(data, path)
+            from tradewind.store.format.schedule_codec import decode_times  # for few streams
+
             return decode_times(data, path)
     return array("Q"), array("q"), 0
