@@ -228,7 +228,8 @@ cdef class TurnLoop:
         delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
         if due_ns == self._deadlines.first_ns():
             # Loops count in ms, and uvloop takes the nearest number: a timer that fires early is
-            # set again and again until the deadline. Only what is stored is that exact.
+            # set again and again until the deadline. Deadlines of the engine stay exact: a replay
+            # keeps the intervals between messages.
             delay_ns += -delay_ns % MS_NS
         self._timer_ns = due_ns
         self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
