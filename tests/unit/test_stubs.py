@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from sweeps import sweep
 
 SOURCES = Path(__file__).parent.parent.parent / "src"
@@ -124,6 +126,12 @@ def read_only_fields(path: Path, name: str) -> set[str]:
     return found
 
 
+def contract_names(found: type) -> set[str]:
+    """The fields and methods of a contract that a compiled module declares."""
+    names = {*vars(found).get("__annotations__", {}), *vars(found)}
+    return {name for name in names if not name.startswith("_")}
+
+
 class Comparison:
     """A stub and its module, and what differs."""
 
@@ -169,8 +177,9 @@ class Comparison:
 
     def _compare_class(self, found: type, stub: ast.ClassDef) -> None:
         place = f"{stub.name}."
-        if any("Protocol" in ast.unparse(base) for base in stub.bases):
-            return  # nothing of it is there at run time
+        if any(re.match(r"Protocol\b", ast.unparse(base)) for base in stub.bases):
+            self._compare_contract(found, stub)
+            return
         fixed = read_only_fields(self.path, stub.name)
         said: set[str] = set()
         for statement in statements(stub.body):
@@ -184,6 +193,24 @@ class Comparison:
                     self.differences.append(f"{place}{name} cannot be assigned")
         self._missing({name for name in vars(found) if not OWN.fullmatch(name)} - said, place)
 
+    def _compare_contract(self, found: type, stub: ast.ClassDef) -> None:
+        """What a compiled class asks of its owner: the methods with their meaning are in the
+        source, their types in the stub.
+        """
+        place = f"{stub.name}."
+        there = contract_names(found)
+        said: set[str] = set()
+        for statement in statements(stub.body):
+            said.update(names_of(statement))
+            if not isinstance(statement, Function) or is_decorated(statement, "property"):
+                continue
+            if statement.name in there:
+                self._compare(found, statement.name, statement, place)
+                if not getattr(found, statement.name).__doc__:
+                    self.differences.append(f"{place}{statement.name} has no meaning")
+        self.differences += [f"{place}{name} is in the stub only" for name in sorted(said - there)]
+        self._missing(there - said, place)
+
     def _compare_function(self, owner: object, found: Any, stub: Function, place: str) -> None:
         said = stub_parameters(stub)
         if stub.name == "__init__" and isinstance(owner, type):
@@ -196,6 +223,55 @@ class Comparison:
         there = real_parameters(found)
         if said != there:
             self.differences.append(f"{place}{stub.name} takes {there}, the stub says {said}")
+
+
+# Each contract, with the modules that ask something of such an owner, and how they name it there.
+CONTRACTS = {
+    "consumer.delivery.DeliveryOwner": (
+        r"self\._?owner\.(\w+)",
+        "consumer/delivery consumer/pulls consumer/ack_replies",
+    ),
+    "stream.ingest.IngestOwner": (
+        r"(?:self|ingest)\.stream\.(\w+)",
+        "stream/ingest stream/message_recorder",
+    ),
+    "stream.ingest.CloserLook": (r"\.slow_path\.(\w+)", "stream/ingest"),
+    "jetstream.replication.copier.CopierOwner": (
+        r"self\.owner\.(\w+)",
+        "jetstream/replication/copier",
+    ),
+    "jetstream.turn_work.TurnWorkOwner": (r"\b_?owner\.(\w+)", "jetstream/turn_work"),
+    "broker.turn_end.TurnOwner": (r"\b_?owner\.(\w+)", "broker/turn_end"),
+}
+
+
+def asked_of_owner(pattern: str, modules: str) -> set[str]:
+    return {
+        name
+        for module in modules.split()
+        for name in re.findall(pattern, (SOURCES / f"tradewind/{module}.pyx").read_text())
+    }
+
+
+@sweep("name", sorted(CONTRACTS))
+def test_a_contract_is_exactly_what_its_modules_ask_of_an_owner(name: str) -> None:
+    module, _, contract = name.rpartition(".")
+    found = getattr(importlib.import_module(f"tradewind.{module}"), contract)
+    assert contract_names(found) == asked_of_owner(*CONTRACTS[name])
+    # An owner has its own methods: those of the contract are never called.
+    with pytest.raises(TypeError, match="Protocols cannot be instantiated"):
+        found()
+
+
+def test_every_contract_of_a_compiled_module_is_listed() -> None:
+    found = {
+        f"{dotted(path).removeprefix('tradewind.')}.{name}"
+        for path in STUBS
+        for name in re.findall(
+            r"^class (\w+)\(Protocol\)", path.with_suffix(".pyx").read_text(), re.MULTILINE
+        )
+    }
+    assert found == set(CONTRACTS)
 
 
 @sweep("path", STUBS, ids=dotted)
@@ -230,4 +306,26 @@ def test_differences_are_found(tmp_path: Path) -> None:
         "Syncer.changed",
         "Syncer.begin_drain",
         "RETRY_NS",
+    ]
+
+
+def test_a_contract_that_differs_is_found(tmp_path: Path) -> None:
+    source = SOURCES / "tradewind/stream/ingest"
+    wrong = source.with_suffix(".pyi").read_text()
+    for right, other in (
+        ("    def publish_failed(self, reply: bytes) -> None: ...\n", ""),
+        ("def clock_went_back(self, distance_ns: int)", "def clock_went_back(self)"),
+        ("    def is_wanted(", "    has_leader: bool\n    def is_wanted("),
+    ):
+        assert right in wrong, right
+        wrong = wrong.replace(right, other, 1)
+    comparison = Comparison(source.with_suffix(".pyi"))
+    (tmp_path / "ingest.pyi").write_text(wrong)
+    for suffix in (".pyx", ".pxd"):
+        (tmp_path / f"ingest{suffix}").write_text(source.with_suffix(suffix).read_text())
+    comparison.path = tmp_path / "ingest.pyi"
+    assert [line.split(" ")[0] for line in comparison.run()] == [
+        "IngestOwner.clock_went_back",
+        "IngestOwner.has_leader",
+        "CloserLook.publish_failed",
     ]

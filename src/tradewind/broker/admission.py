@@ -48,6 +48,8 @@ FETCHED_AT_ONCE_MAX = 8
 DEADLINE_NS_MAX = 2**62
 # Login expiry is checked at least this often: the clock may have been set meanwhile.
 EXPIRY_LOOK_NS = 600_000_000_000
+# The options of a connection before its first CONNECT.
+NOTHING_SAID = ConnectRequest()
 _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
 
 
@@ -113,7 +115,7 @@ class Admission:
         credentials, else it has to authenticate.
         """
         gate = self.gate(session)
-        session.options = ConnectRequest()
+        session.options = NOTHING_SAID
         if gate.nonce_required:
             random_bytes = os.urandom(NONCE_RANDOM_BYTES)
             session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")

@@ -44,7 +44,6 @@ from tradewind.broker.info import CommonInfo
 from tradewind.broker.password_checks import Check, CheckQueue
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
-from tradewind.broker.surplus import close_account_surplus, close_server_surplus
 from tradewind.broker.turn_end import TurnEnd
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
@@ -65,6 +64,8 @@ if TYPE_CHECKING:
     from tradewind.otel.recorder import SpanRecorder
 
 FIRST_PING_NS = 2 * SECOND_NS
+# First PINGs are due at multiples of this.
+FIRST_PING_STEP_NS = 20_000_000
 RTT_INTERVAL_NS = 3600 * SECOND_NS
 STALL_NS = 5_000_000
 # The limit for deadlines of connections that are handled in one turn.
@@ -266,14 +267,22 @@ class Broker:
         self.sessions[session.cid] = session
         if self._refuse_at_limits(session):
             return session
-        self.log.debug(f"{label(session)} - Client connection created")
+        if self.log.debug_enabled:
+            self.log.debug(f"{label(session)} - Client connection created")
         self.admission.enter_without_connect(session)
-        interval_ns = min(self._ping_interval_ns(session), FIRST_PING_NS)
-        jitter_ns = self.chance.randrange(max(interval_ns // 5, 1))
-        if self.options.ping_interval_ns <= FIRST_PING_NS:
-            jitter_ns = 0
-        self.deadlines.add(self.monotonic_ns() + interval_ns + jitter_ns, session.cid, "ping")
+        self.deadlines.add(self._first_ping_ns(session), session.cid, "ping")
         return session
+
+    def _first_ping_ns(self, session: Session) -> int:
+        """The time of the first PING. Connections that open together get different ones, but not
+        one timer each.
+        """
+        interval_ns = min(self._ping_interval_ns(session), FIRST_PING_NS)
+        due_ns = self.monotonic_ns() + interval_ns
+        if self.options.ping_interval_ns <= FIRST_PING_NS:
+            return due_ns
+        jittered_ns = due_ns + int(self.chance.random() * (interval_ns // 5))
+        return max(due_ns, jittered_ns - jittered_ns % FIRST_PING_STEP_NS)
 
     def next_cid(self) -> int:
         """The number of a new connection."""
@@ -306,25 +315,23 @@ class Broker:
         return self.info_line(
             session,
             auth_required=self.admission.auth_required(session),
-            nonce=session.nonce.decode(),
-            # Through a proxy, the address is known only after the proxy has sent it.
-            client_ip="" if self.options.proxy_protocol else session.remote_ip,
+            own={
+                "client_id": session.cid,
+                # Through a proxy, the address is known only after the proxy has sent it.
+                "client_ip": "" if self.options.proxy_protocol else session.remote_ip,
+                "nonce": session.nonce.decode(),
+            },
         )
 
-    def info_line(self, session: Session, **extra: Any) -> bytes:
+    def info_line(self, session: Session, own: dict[str, Any] | None = None, **extra: Any) -> bytes:
         """An INFO after the first one, with the values for this connection."""
         account_max = session.account.limits.payload_bytes_max
         payload_max = self.admission.limits_of(session).max_payload_bytes
         return self.info.line(
             session.connection_type,
+            own or {"client_id": session.cid, "client_ip": session.remote_ip},
             max_payload=min(payload_max, account_max) if account_max >= 0 else payload_max,
-            client_id=session.cid,
-            **{
-                "auth_required": self.admission.has_logins,
-                "client_ip": session.remote_ip,
-                "ldm": self.lame_duck,
-                **extra,
-            },
+            **{"auth_required": self.admission.has_logins, "ldm": self.lame_duck, **extra},
         )
 
     def broadcast_info(self) -> Iterator[None]:
@@ -507,7 +514,8 @@ class Broker:
 
     def session_closed(self, session: Session) -> None:
         """Called by a session that has been removed from routing."""
-        self.log.debug(f"{label(session)} - Client connection closed: {session.close_reason}")
+        if self.log.debug_enabled:
+            self.log.debug(f"{label(session)} - Client connection closed: {session.close_reason}")
 
     # ---------------------------------------------------------------- turns and timers
 
@@ -680,6 +688,8 @@ class Broker:
         """Apply new options in steps. Every login is decided by the old gate with the old options,
         or by the new gate with the new options: both change in one step, after new accounts exist.
         """
+        from tradewind.broker.surplus import close_account_surplus, close_server_surplus
+
         self._set_since_reload.clear()
         yield from self.make_accounts(accounts)
         self.options = options

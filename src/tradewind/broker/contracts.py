@@ -6,6 +6,7 @@ each other.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -163,6 +164,7 @@ _SAME_NAMES = tuple(
     for name in ClosedSession.__struct_fields__
     if name not in ("account", "stop_ns", "reason", "subscription_list", "claims", "is_solicited")
 )
+_same_values = attrgetter(*_SAME_NAMES)
 
 
 def closed_session(
@@ -170,7 +172,7 @@ def closed_session(
 ) -> ClosedSession:
     """The record of a session that is about to close."""
     return ClosedSession(
-        **{name: getattr(session, name) for name in _SAME_NAMES},
+        **dict(zip(_SAME_NAMES, _same_values(session), strict=True)),
         account=account,
         stop_ns=stop_ns,
         reason=session.close_reason,

@@ -27,6 +27,13 @@ FIELD_ORDER = (
 # Go escapes them in strings, and they are nowhere else.
 _ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
 _KNOWN = frozenset(FIELD_ORDER)
+# Next to each other in that order: the fields that differ between connections.
+OWN_FIELDS = frozenset(("client_id", "client_ip", "nonce"))
+# A client_id that no connection has: stands for the own fields of a connection.
+_PLACE = -(2**53)
+_PLACE_BYTES = b'"client_id":%d' % _PLACE
+# More lines than this are not kept; there is one for each account of clients.
+FRAMES_MAX = 256
 _ALWAYS = frozenset(("host", "port", "headers", "max_payload", "leafnode_urls"))
 
 
@@ -40,10 +47,13 @@ def encode_info(fields: dict[str, Any]) -> bytes:
         if name in fields and (fields[name] or name in _ALWAYS)
     }
     assert fields.keys() <= _KNOWN, fields.keys() - _KNOWN
-    data = _encode(ordered)
+    return b"INFO " + _escaped(_encode(ordered)) + b" \r\n"
+
+
+def _escaped(data: bytes) -> bytes:
     for character, escape in _ESCAPES:
         data = data.replace(character, escape)
-    return b"INFO " + data + b" \r\n"
+    return data
 
 
 class ListenerInfo(msgspec.Struct):
@@ -58,6 +68,10 @@ class ListenerInfo(msgspec.Struct):
     ping_interval_ns: int = 0  # 0: the server's
 
 
+# The INFO line of one kind of connection: what is before and after its own fields.
+_Frame = tuple[bytes, bytes]
+
+
 class CommonInfo(msgspec.Struct):
     """The part of INFO that all connections share."""
 
@@ -68,34 +82,61 @@ class CommonInfo(msgspec.Struct):
     domain: str = ""
     xkey: str = ""  # with which services of auth callouts encrypt their responses
     listeners: dict[str, ListenerInfo] = msgspec.field(default_factory=dict)
+    # Lines that were sent lately, without the fields of a connection. The key has all other values.
+    frames: dict[tuple[Any, ...], _Frame] = msgspec.field(default_factory=dict)
 
     def listener(self, connection_type: str) -> ListenerInfo:
         """The fields of one kind of listener, created on first use."""
         return self.listeners.setdefault(connection_type, ListenerInfo())
 
-    def line(self, connection_type: str, **extra: Any) -> bytes:
-        """The INFO line of one connection."""
-        listener = self.listener(connection_type)
-        return encode_info(
-            {
-                "server_id": self.server_id,
-                "server_name": self.server_name,
-                "version": ops.NATS_VERSION,
-                "proto": ops.PROTOCOL_VERSION,
-                "go": RUNTIME,
-                "tradewind": __version__,
-                "host": listener.host,
-                "port": listener.port,
-                "headers": self.headers,
-                "jetstream": self.jetstream,
-                "tls_required": listener.tls_required,
-                # nats-server never mentions the certificates of the WebSocket listener.
-                "tls_verify": self.listener("STANDARD").tls_verify,
-                "tls_available": listener.tls_available,
-                "connect_urls": listener.connect_urls,
-                "domain": self.domain,
-                "xkey": self.xkey,
-                "api_lvl": ops.JETSTREAM_API_LEVEL,
-                **extra,
-            }
+    def line(self, connection_type: str, own: dict[str, Any], **extra: Any) -> bytes:
+        """The INFO line of one connection; `own` has the fields that no other connection has."""
+        assert own.keys() <= OWN_FIELDS, own.keys() - OWN_FIELDS
+        key = (
+            self.server_id,
+            self.server_name,
+            self.headers,
+            self.jetstream,
+            self.domain,
+            self.xkey,
+            self.listener("STANDARD").tls_verify,
+            *msgspec.structs.astuple(self.listener(connection_type)),
+            *extra.items(),
         )
+        frame = self.frames.get(key)
+        if frame is None:
+            if len(self.frames) >= FRAMES_MAX:
+                self.frames.clear()
+            frame = self.frames[key] = self._frame(connection_type, extra)
+        before, after = frame
+        shown = {name: value for name, value in own.items() if value}
+        return before + _escaped(_encode(shown))[1:-1] + after
+
+    def _frame(self, connection_type: str, extra: dict[str, Any]) -> _Frame:
+        line = encode_info({**self._fields(connection_type), **extra, "client_id": _PLACE})
+        before, _, after = line.partition(_PLACE_BYTES)
+        return before, after
+
+    def _fields(self, connection_type: str) -> dict[str, Any]:
+        """The fields that connections of one listener share."""
+        listener = self.listener(connection_type)
+        return {
+            "server_id": self.server_id,
+            "server_name": self.server_name,
+            "version": ops.NATS_VERSION,
+            "proto": ops.PROTOCOL_VERSION,
+            "go": RUNTIME,
+            "tradewind": __version__,
+            "host": listener.host,
+            "port": listener.port,
+            "headers": self.headers,
+            "jetstream": self.jetstream,
+            "tls_required": listener.tls_required,
+            # nats-server never mentions the certificates of the WebSocket listener.
+            "tls_verify": self.listener("STANDARD").tls_verify,
+            "tls_available": listener.tls_available,
+            "connect_urls": listener.connect_urls,
+            "domain": self.domain,
+            "xkey": self.xkey,
+            "api_lvl": ops.JETSTREAM_API_LEVEL,
+        }

@@ -1,12 +1,8 @@
 """State of a session; the code is in session.pyx."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from tradewind.broker.accounts cimport Account
 from tradewind.broker.allowed_responses cimport AllowedResponses
-from tradewind.broker.router cimport Router
-from tradewind.broker.state cimport SessionState
-from tradewind.route.permissions cimport Permissions
-from tradewind.route.sublist cimport Subscription
+from tradewind.broker.subscriber cimport Subscriber
 from tradewind.containers.buffer cimport Buffer
 from tradewind.wire.parser cimport Operation, ParserState
 
@@ -18,40 +14,28 @@ cdef enum Blocked:
     BLOCKED_TURN = 16               # its input was expensive in this turn, so the rest waits
 
 
-cdef class Session:
-    cdef SessionState state
+cdef class Session(Subscriber):
     cdef ParserState parser
     cdef Buffer partial                     # an unfinished operation, or input stored while blocked
     cdef size_t offered                     # bytes in front of the last offered buffer
     cdef size_t offered_room
     cdef uint8_t offer_kind
-    cdef readonly object broker
-    cdef Router router
-    cdef Account _account
-    cdef Permissions _permissions
     cdef AllowedResponses responses         # for allow_responses, or None
-    cdef dict shadows                       # subscription -> [(account, shadow, translator)]
     cdef public object request_info         # None, or (rtt, its details for services)
     cdef uint32_t services_pending
-    cdef uint32_t dropped_to                # slots of `sids` below this have been emptied
     cdef bint awaiting_auth                 # only CONNECT is accepted
     cdef bint is_running                    # its input is being run: it cannot be entered again
     cdef bint is_resuming                   # the end of the turn runs its stored input
     cdef bint stall_spent
     cdef readonly uint32_t blocked
-    cdef bint verbose
     cdef bint pedantic
     cdef bint no_responders
     cdef bint connected                     # a CONNECT was accepted
     cdef bint first_pong_sent
     cdef bint _trace
-    cdef uint32_t subscriptions_max
-    cdef uint32_t subscription_tokens_max
-    cdef uint64_t subscribe_rules           # how many rules a SUB is compared with
     cdef bint stall_enabled
     cdef readonly bint is_coded             # output is encoded, so it differs from the outbox
     # Identity and times: for INFO, monitoring and events
-    cdef readonly uint64_t cid
     cdef public object link                 # the I/O side; the broker never touches it
     cdef public str remote_ip
     cdef public int remote_port
@@ -76,7 +60,6 @@ cdef class Session:
     cdef char* offer(self) except NULL
     cdef int run_read(self, size_t size, int64_t now_ns) except -1
     cdef int clean(self) except -1
-    cdef void drop_output(self, size_t size) noexcept
     cpdef int service_queued(self) except -1
     cpdef int service_done(self) except -1
     cdef int _begin_turn(self, int64_t now_ns) except -1
@@ -91,16 +74,6 @@ cdef class Session:
     cdef int _may_use(self, const char* subject, uint32_t size) except -1
     cdef int _may_publish_to(self, const char* subject, uint32_t size) except -1
     cdef int _answer_no_responders(self, Operation* operation) except -1
-    cdef int _subscribe(self, Operation* operation) except -1
-    cdef int _may_subscribe(self, Operation* operation) except -1
-    cdef int _unsubscribe(self, Operation* operation) except -1
     cdef int _fail(self, const Operation* operation, const char* data, size_t size) except -1
-    cdef int _write(self, const char* data, size_t size) except -1
-    cdef void _remove(self, Subscription* subscription) noexcept
-    cdef int _remove_by_sid(self, bytes sid) except -1
-    cdef void _free(self, Subscription* subscription) noexcept
-    cdef int _tell_gone(self) except -1
-    cdef int _add_shadows(self, Subscription* subscription) except -1
-    cdef int _drop_shadows(self, Subscription* subscription) except -1
     cdef int _response_allowed(self, const char* subject, uint32_t size) except -1
     cdef int _keep(self, const char* data, size_t size) except -1

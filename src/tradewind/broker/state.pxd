@@ -1,6 +1,6 @@
 """The C side of one connection: the fields that routing uses for every message.
 
-Owned and explained by session.pyx.
+Owned by subscriber.pyx, explained there and in session.pyx.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

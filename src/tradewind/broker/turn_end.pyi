@@ -8,15 +8,10 @@ from tradewind.broker.session import Session
 from tradewind.broker.turn_watch import TurnWatch
 
 class TurnOwner(Protocol):
-    """The owner of the turn: the broker."""
-
     engine: Engine | None
-    def service_failed(self, message: InternalMessage, error: Exception) -> None:
-        """Called when a service of the server has failed with an error."""
-    def session_failed(self, session: Session, error: Exception) -> None:
-        """Called when the work of a session has failed with an error."""
-    def close_doomed(self, session: Session) -> None:
-        """Called when routing has found a reason to close a session."""
+    def service_failed(self, message: InternalMessage, error: Exception) -> None: ...
+    def session_failed(self, session: Session, error: Exception) -> None: ...
+    def close_doomed(self, session: Session) -> None: ...
 
 class TurnEnd:
     def __init__(

@@ -13,7 +13,18 @@ from typing import Protocol
 
 
 class TurnOwner(Protocol):
-    """The owner of the turn: the broker. The stub declares its interface."""
+    """The owner of the turn: the broker."""
+
+    engine: object
+
+    def service_failed(self, message, error):
+        """Called when a service of the server has failed with an error."""
+
+    def session_failed(self, session, error):
+        """Called when the work of a session has failed with an error."""
+
+    def close_doomed(self, session):
+        """Called when routing has found a reason to close a session."""
 
 
 cdef class TurnEnd:

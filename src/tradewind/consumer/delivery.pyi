@@ -15,8 +15,6 @@ from tradewind.consumer.taker import TakerPart
 WAITS: dict[int, str]
 
 class DeliveryOwner(Protocol):
-    """The owner of a delivery, a taker, which handles the rare cases."""
-
     def other_ack(
         self,
         seq: int,
@@ -25,32 +23,16 @@ class DeliveryOwner(Protocol):
         payload: bytes,
         reply: bytes,
         header: bytes,
-    ) -> bool:
-        """Handle an ack that is more than a plain one; true if its sender gets an empty answer."""
-    def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
-        """Called when a pending message is acknowledged, if `samples` is set."""
-    def take_removals(self) -> None:
-        """Called in a turn if pending messages have left the stream."""
-    def take_requests(self) -> None:
-        """Called in a turn if there are requests with more than a number and an expiry."""
-    def delivered(self) -> None:
-        """Called after a turn with advisories, or with messages that are not sent again."""
-    def keep_acks(self) -> None:
-        """Called when an ack asks for an answer: call `replies.answer_through` when the ack is
-        stored.
-        """
-    def new_pin(self) -> bytes:
-        """Called when a request without a pin is served; returns the pin that identifies it from
-        now on.
-        """
-    def flow_id(self) -> bytes:
-        """The last token of a subject for flow control."""
-    def flow_acknowledged(self, header: bytes) -> None:
-        """Called when an answer to flow control has a header."""
-    def look_at_binding(self) -> None:
-        """Called when the deliver subject may have gained its first subscriber, or lost the
-        last.
-        """
+    ) -> bool: ...
+    def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None: ...
+    def take_removals(self) -> None: ...
+    def take_requests(self) -> None: ...
+    def delivered(self) -> None: ...
+    def keep_acks(self) -> None: ...
+    def new_pin(self) -> bytes: ...
+    def flow_id(self) -> bytes: ...
+    def flow_acknowledged(self, header: bytes) -> None: ...
+    def look_at_binding(self) -> None: ...
 
 class Delivery(TakerPart):
     on_done: DoneListener | None

@@ -17,16 +17,14 @@ waits until it has been read: sending a whole stream never makes a client a slow
 
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
-from tradewind.broker.state cimport SessionState
 from tradewind.broker.trace_header cimport has_sampled_parent
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
 from tradewind.consumer.ack_replies cimport AckReplies
 from tradewind.consumer.pace cimport note_paced, pace_due, set_pace_rate
 from tradewind.consumer.pulls cimport (
-    PullRequest, heartbeat_header, publish_header, read_plain_pull)
+    PullRequest, heartbeat_header, publish_header, read_plain_pull, receiver_at)
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
-from tradewind.route.sublist cimport Match
 from tradewind.saturated cimport later
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init)
@@ -71,28 +69,43 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 class DeliveryOwner(Protocol):
-    """The consumer that owns a delivery. The stub declares what it must have."""
+    """The owner of a delivery, a taker, which handles the rare cases."""
 
+    def other_ack(self, seq, consumer_seq, deliveries, payload, reply, header):
+        """Handle an ack that is more than a plain one; true if its sender gets an empty answer."""
 
-cdef object receiver_at(Account account, const char* route, uint32_t route_size):
-    """The (id, name) of the connection that gets messages of a subject; None if it is not known:
-    there are several, or it is on another account or server.
-    """
-    cdef Match* match = account.sublist.match(route, route_size)
-    cdef SessionState* owner
-    if match == NULL:
-        return None
-    if match.plain.count == 1 and match.groups.count == 0:
-        owner = <SessionState*>match.plain.items[0].owner
-    elif match.plain.count == 0 and match.groups.count == 1 \
-            and match.groups.items[0].members.count == 1:
-        owner = <SessionState*>match.groups.items[0].members.items[0].owner
-    else:
-        return None
-    if owner == NULL or owner.session == NULL or owner.leaf != NULL:
-        return None
-    session = <object>owner.session
-    return session.cid, getattr(session.options, "name", "")
+    def sampled(self, seq, consumer_seq, deliveries):
+        """Called when a pending message is acknowledged, if `samples` is set."""
+
+    def take_removals(self):
+        """Called in a turn if pending messages have left the stream."""
+
+    def take_requests(self):
+        """Called in a turn if there are requests with more than a number and an expiry."""
+
+    def delivered(self):
+        """Called after a turn with advisories, or with messages that are not sent again."""
+
+    def keep_acks(self):
+        """Called when an ack asks for an answer: call `replies.answer_through` when the ack is
+        stored.
+        """
+
+    def new_pin(self):
+        """Called when a request without a pin is served; returns the pin that identifies it from
+        now on.
+        """
+
+    def flow_id(self):
+        """The last token of a subject for flow control."""
+
+    def flow_acknowledged(self, header):
+        """Called when an answer to flow control has a header."""
+
+    def look_at_binding(self):
+        """Called when the deliver subject may have gained its first subscriber, or lost the
+        last.
+        """
 
 
 cdef class Delivery(TakerPart):

@@ -38,6 +38,7 @@ cdef bint read_plain_pull(const char* data, size_t size, int64_t* batch,
 cdef uint32_t publish_header(Router router, Account account, const char* subject,
                              uint32_t subject_size, const char* reply, uint32_t reply_size,
                              bytes header) except? 0xFFFFFFFF
+cdef object receiver_at(Account account, const char* route, uint32_t route_size)
 cdef bytes heartbeat_header(Cursor cursor, AckState acks)
 
 

@@ -9,7 +9,8 @@ heartbeats, but never a message.
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
-from tradewind.broker.state cimport Message
+from tradewind.broker.state cimport Message, SessionState
+from tradewind.route.sublist cimport Match
 from tradewind.saturated cimport later
 
 cdef enum:
@@ -41,6 +42,27 @@ cdef uint32_t publish_header(Router router, Account account, const char* subject
     message.body = header
     message.header_size = message.total_size = <uint32_t>len(header)
     return router.publish(account, &message)
+
+
+cdef object receiver_at(Account account, const char* route, uint32_t route_size):
+    """The (id, name) of the connection that gets messages of a subject; None if it is not known:
+    there are several, or it is on another account or server.
+    """
+    cdef Match* match = account.sublist.match(route, route_size)
+    cdef SessionState* owner
+    if match == NULL:
+        return None
+    if match.plain.count == 1 and match.groups.count == 0:
+        owner = <SessionState*>match.plain.items[0].owner
+    elif match.plain.count == 0 and match.groups.count == 1 \
+            and match.groups.items[0].members.count == 1:
+        owner = <SessionState*>match.groups.items[0].members.items[0].owner
+    else:
+        return None
+    if owner == NULL or owner.session == NULL or owner.leaf != NULL:
+        return None
+    session = <object>owner.session
+    return session.cid, getattr(session.options, "name", "")
 
 
 cdef bytes heartbeat_header(Cursor cursor, AckState acks):

@@ -9,8 +9,6 @@ from tradewind.jetstream.timers import Timers
 from tradewind.store.commits.syncer import Syncer
 
 class TurnWorkOwner(Protocol):
-    """The owner of the turns: the engine. Its tables stay the same objects."""
-
     broker: Broker
     router: Router
     syncer: Syncer
@@ -18,14 +16,11 @@ class TurnWorkOwner(Protocol):
     hosts: dict[Participant, HostedStream]
     consumer_hosts: dict[Participant, HostedStream]
     retired: list[tuple[HostedStream, ServerConsumer]]
-    def delete_retired(self) -> None:
-        """Delete the retired consumers; called if there are any."""
-    def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
-        """Called after an internal error while a stream was written."""
+    def delete_retired(self) -> None: ...
+    def stream_failed(self, hosted: HostedStream, error: Exception) -> None: ...
     def consumer_failed(
         self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
-    ) -> None:
-        """Called after an internal error while a consumer sent messages."""
+    ) -> None: ...
 
 class TurnWork:
     def __init__(self, owner: TurnWorkOwner) -> None: ...

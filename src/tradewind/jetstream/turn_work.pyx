@@ -30,7 +30,24 @@ cdef enum:
 
 
 class TurnWorkOwner(Protocol):
-    """The owner of the turns: the engine. The stub declares what it must have."""
+    """The owner of the turns: the engine. Its tables stay the same objects."""
+
+    broker: object
+    router: object
+    syncer: object
+    timers: object
+    hosts: object
+    consumer_hosts: object
+    retired: object
+
+    def delete_retired(self):
+        """Delete the retired consumers; called if there are any."""
+
+    def stream_failed(self, hosted, error):
+        """Called after an internal error while a stream was written."""
+
+    def consumer_failed(self, hosted, consumer, error):
+        """Called after an internal error while a consumer sent messages."""
 
 
 cdef class TurnWork:

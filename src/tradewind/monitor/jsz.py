@@ -20,12 +20,12 @@ from tradewind.monitor.formats import timestamp
 from tradewind.monitor.health import HealthProblem
 from tradewind.monitor.page_options import HealthzOptions, JszOptions, MetricsOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
-from tradewind.monitor.prometheus import Family, Sample
 from tradewind.monitor.stepping import Stepped
 from tradewind.status_codes import NOT_FOUND, OK
 from tradewind.store.commits.syncer import HISTOGRAM_NS, INTERVAL_NS
 
 if TYPE_CHECKING:
+    from tradewind.monitor.prometheus import Family
     from tradewind.monitor.stream_metrics import StreamMetrics
 
 # The number of streams of one account on a page.
@@ -327,6 +327,8 @@ class JetStreamMonitor:
 
     def families(self) -> Iterator[Family]:
         """The metric families for /metrics: totals of the server, and figures about its syncs."""
+        from tradewind.monitor.prometheus import Family, Sample  # a start does without it
+
         engine = self._engine
         streams = list(engine.hosted_streams())
         statistics = engine.syncer.statistics
@@ -396,6 +398,8 @@ def _with_sorted_metadata(config: dict[str, Any]) -> dict[str, Any]:
 
 def _histogram(counts: list[int]) -> Family:
     """The durations of commits, as a gauge per upper bound: each includes the ones below."""
+    from tradewind.monitor.prometheus import Family, Sample
+
     samples, total = [], 0
     bounds = [*(f"{bound_ns / 1e9:g}" for bound_ns in HISTOGRAM_NS), "+Inf"]
     for bound, count in zip(bounds, counts, strict=True):

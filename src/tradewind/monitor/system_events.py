@@ -393,8 +393,11 @@ class SystemEvents:
             self._account_due_ns[name] = self._broker.now_ns() + ACCOUNT_INTERVAL_NS
         if account is None:
             return
+        system = self._broker.system_account
+        if system is None:
+            return
         subjects = (f"$SYS.SERVER.ACCOUNT.{name}.CONNS", f"$SYS.ACCOUNT.{name}.SERVER.CONNS")
-        wanted = [subject for subject in subjects if self._wanted(subject)]
+        wanted = [subject for subject in subjects if system.has_interest(subject)]
         if not wanted:
             return
         event = self.account_connections(account)

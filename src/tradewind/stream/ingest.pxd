@@ -1,14 +1,11 @@
 """State of the intake of a stream; the code and the explanation are in ingest.pyx."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
-from tradewind.broker.turn cimport Participant, Turn
-from tradewind.store.table.message_store cimport MessageStore
 from tradewind.stream.fast_core cimport OpenFastBatch
-from tradewind.stream.header_scan cimport TextSpan
-from tradewind.stream.message_ids cimport MessageIds
+from tradewind.stream.message_recorder cimport MessageRecorder
 from tradewind.stream.publish_replies cimport ReplyQueue
 from tradewind.stream.schedule_intake cimport ScheduleIntake
 from tradewind.stream.staging cimport OpenBatch, Staging
@@ -19,17 +16,13 @@ ctypedef struct TurnMark:
     uint64_t bytes                          # ever stored by then
 
 
-cdef class Ingest(Participant):
-    cdef readonly MessageStore store
-    cdef readonly MessageIds ids
+cdef class Ingest(MessageRecorder):
     cdef readonly ReplyQueue replies        # wait until their message is acknowledged
     cdef readonly ReplyQueue refusals       # too much waits already: sent at the end of the turn
     cdef ReplyQueue reads                   # answers with messages that are not synced yet
-    cdef public object stream               # the Stream that this is a part of: an IngestOwner
     cdef public object slow_path            # that of the stream: a CloserLook
     cdef readonly Router router
     cdef Account account
-    cdef readonly Turn turn
     cdef bytes busy_body                    # the reply to a message that is one too many
     cdef bint acks                          # publishers get replies
     cdef bint is_plain                      # the configuration allows the fast path at all
@@ -44,9 +37,7 @@ cdef class Ingest(Participant):
     cdef int64_t message_bytes_max          # header and payload; negative: no limit
     cdef readonly uint64_t waiting_msgs_max
     cdef readonly uint64_t waiting_bytes_max
-    cdef public int64_t credit_bytes        # the fast path may store so much without asking
     cdef public uint64_t acknowledged_seq       # everything up to it may be acknowledged
-    cdef readonly uint64_t appended_bytes   # ever stored, as the store counts them
     cdef public uint64_t acknowledged_bytes     # ... of which so many may be acknowledged
     cdef Buffer marks                       # TurnMark of each turn that is not acknowledged yet
     # This message takes the place of others that are not gone yet: it is not seen, nor is what came
@@ -56,8 +47,6 @@ cdef class Ingest(Participant):
     cdef bint has_deadline                  # the engine is to ask for the next deadline
     cdef public OpenFastBatch fast              # the one whose messages come just now, or None
     cdef public Staging staging             # atomic batches that are open
-    cdef int64_t follows_from_ns            # a clock that goes back is followed from then on
-    cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
     cpdef uint64_t visible(self) noexcept
     cpdef uint64_t readable(self) noexcept
@@ -83,16 +72,4 @@ cdef class Ingest(Participant):
     cdef int _may_direct(self, Message* message) except -1
     cdef int _leave(self, Message* message) except -1
     cdef int _trace(self, Message* message) except -1
-    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
-                          uint32_t header_size, const char* payload, uint32_t payload_size,
-                          TextSpan* id, int64_t ttl_ns) except 0
-    cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
-                   uint32_t subject_size, const char* body, uint32_t header_size,
-                   uint32_t total_size, int64_t ttl_ns) except -1
     cdef bint has_room_for_copies(self) noexcept
-    cpdef int64_t next_stamp(self) noexcept
-    cdef int64_t _stamp(self) except? -1
-    cdef bint _may_follow(self) noexcept
-    cdef int _note_lifetime(self, uint64_t seq, int64_t timestamp, int64_t ttl_ns) except -1
-    cdef int _note_stored(self, uint64_t seq, uint64_t size, TextSpan* id) except -1
-    cdef int _remember_last(self, TextSpan* id) except -1

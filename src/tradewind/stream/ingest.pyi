@@ -1,26 +1,23 @@
 from typing import Protocol
 
+from tradewind.api.errors import ApiError
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
-from tradewind.broker.turn import Participant, Turn
 from tradewind.errors import StoreError
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.table.message_store import MessageStore
 from tradewind.stream.fast_batch_intake import FastBatches
 from tradewind.stream.fast_core import OpenFastBatch
 from tradewind.stream.message_ids import MessageIds
+from tradewind.stream.message_recorder import MessageRecorder
 from tradewind.stream.publish_replies import ReplyQueue, Rider
 from tradewind.stream.schedule_intake import ScheduleIntake
 from tradewind.stream.staging import OpenBatch, Staging
 from tradewind.stream.upkeep import Upkeep
 
 BUSY_HEADER: bytes
-FOLLOWS_AGAIN_NS: int
-CREDIT_UNLIMITED: int
 
 class IngestOwner(Protocol):
-    """A stream, as its ingest sees it."""
-
     @property
     def name(self) -> str: ...
     @property
@@ -29,29 +26,20 @@ class IngestOwner(Protocol):
     def files(self) -> FileStore | None: ...
     @property
     def upkeep(self) -> Upkeep: ...
-    def is_wanted(self, subject: bytes) -> bool:
-        """Whether a message of this subject would have a consumer; called while `asks_interest`."""
-    def clock_went_back(self, distance_ns: int) -> None:
-        """Called when the next message gets a time this much before the last one."""
+    def is_wanted(self, subject: bytes) -> bool: ...
+    def clock_went_back(self, distance_ns: int) -> None: ...
 
 class CloserLook(Protocol):
-    """The slow path of a stream, as its ingest sees it."""
-
     @property
     def fast_batches(self) -> FastBatches: ...
-    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Take a message that needs a closer look."""
-    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
-        """Store a batch that needs a closer look; StoreError."""
-    def store_failed(self, error: StoreError, reply: bytes) -> None:
-        """Called when a message could not be stored."""
-    def publish_failed(self, reply: bytes) -> None:
-        """Called after an internal error: the message may be stored or not."""
+    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None: ...
+    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None: ...
+    def refuse(self, reply: bytes, error: ApiError) -> None: ...
+    def store_failed(self, error: StoreError, reply: bytes) -> None: ...
+    def publish_failed(self, reply: bytes) -> None: ...
 
-class Ingest(Participant):
-    stream: IngestOwner
+class Ingest(MessageRecorder):
     slow_path: CloserLook
-    credit_bytes: int
     acknowledged_seq: int
     acknowledged_bytes: int
     scheduling: ScheduleIntake | None
@@ -69,13 +57,7 @@ class Ingest(Participant):
     @property
     def router(self) -> Router: ...
     @property
-    def turn(self) -> Turn: ...
-    @property
     def waits(self) -> bool: ...
-    @property
-    def store(self) -> MessageStore: ...
-    @property
-    def ids(self) -> MessageIds: ...
     @property
     def replies(self) -> ReplyQueue: ...
     @property
@@ -84,10 +66,6 @@ class Ingest(Participant):
     def waiting_msgs_max(self) -> int: ...
     @property
     def waiting_bytes_max(self) -> int: ...
-    @property
-    def appended_bytes(self) -> int: ...
-    @property
-    def last_id(self) -> bytes: ...
     def configure(
         self,
         *,
@@ -104,21 +82,6 @@ class Ingest(Participant):
     ) -> None: ...
     def attach(self, subject: bytes) -> int: ...
     def submit(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None: ...
-    def append(
-        self,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        message_id: bytes = b"",
-        ttl_ns: int = 0,
-        *,
-        seq: int = 0,
-        timestamp: int = 0,
-    ) -> int: ...
-    def next_stamp(self) -> int: ...
-    def begin_unit(self, size: int, count: int) -> None: ...
-    def remember_id(self, message_id: bytes, seq: int) -> None: ...
-    def skip(self, message_id: bytes = b"") -> int: ...
     def acknowledge(
         self, reply: bytes, seq: int, duplicate: bool = False, *, tail: bytes = b""
     ) -> None: ...
@@ -141,7 +104,6 @@ class Ingest(Participant):
     @property
     def unacknowledged_turns(self) -> int: ...
     def acknowledge_through(self, seq: int, failure: bytes | None = None) -> None: ...
-    def load_ids(self, first_seq: int, count_max: int) -> int: ...
     def submit_copy(
         self, rider: Rider, subject: bytes, reply: bytes, header: bytes, payload: bytes
     ) -> None: ...

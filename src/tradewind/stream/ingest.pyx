@@ -1,10 +1,10 @@
 """A publish -> a stored message and the promise of an acknowledgement. Runs once per message.
 
-Owns the ids, the replies that wait and the limits that are looked at for every message. The fast
-path does only what is certain to succeed: whatever is unusual in the message, in the configuration
-or in the state of the store leaves it for `slow_path`, which is plain Python and gives the exact
-error. Never publishes by itself: replies leave at the end of a turn, or when a commit has
-ended (`commit_path`).
+Owns the replies that wait and the limits that are looked at for every message; what has passed them
+is stored by its base, `MessageRecorder`. The fast path does only what is certain to succeed:
+whatever is unusual in the message, in the configuration or in the state of the store leaves it for
+`slow_path`, which is plain Python and gives the exact error. Never publishes by itself: replies
+leave at the end of a turn, or when a commit has ended (`commit_path`).
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -14,17 +14,16 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport TAKES_PERMITTED, Message
 from tradewind.store.table.block cimport Block
-from tradewind.saturated cimport CLOCK_SLACK_NS, distance, later
 from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.schedule_times cimport end_schedule
 from tradewind.store.format.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
-from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.store.table.subject_index cimport SubjectEntry
 from tradewind.stream.counter_scan cimport (
     COUNT_HEADER_MAX, COUNT_SUM_MAX, read_increment, read_sum, write_sum, write_tail)
 from tradewind.stream.fast_core cimport (
     FAST_APPEND, OpenFastBatch, FastReply, is_fast_reply, parse_reply)
 from tradewind.stream.header_scan cimport HEADER_PLAIN, TextSpan, scan_header
-from tradewind.stream.message_ids cimport EXPIRED_AT_ONCE_MAX, EXPIRED_PER_ID, MessageIds
+from tradewind.stream.message_ids cimport EXPIRED_AT_ONCE_MAX, MessageIds
 from tradewind.stream.part_scan cimport COMMIT_END, COMMIT_NONE, PartFields, scan_part
 from tradewind.stream.publish_replies cimport (
     REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, REPLY_TEXT, ReplyQueue, Rider)
@@ -39,7 +38,6 @@ from typing import Protocol
 from tradewind.api import errors
 from tradewind.errors import StoreError
 from tradewind.store.table.schedule_times import note_schedule
-from tradewind.store.table.stamps_ahead import note_ahead
 from tradewind.stream.schedule_checks import may_direct
 
 cdef enum:
@@ -48,9 +46,6 @@ cdef enum:
     SCHEDULE_BYTES_MAX = 32768
 
 BUSY_HEADER = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
-CREDIT_UNLIMITED = 2**62
-# A clock that jumps all the time is followed back so often.
-FOLLOWS_AGAIN_NS = 1_000_000_000
 
 
 cdef int take_message(void* target, Message* message) except -1:
@@ -87,43 +82,64 @@ cdef inline bint is_crowded(Ingest ingest) noexcept:
 
 
 class IngestOwner(Protocol):
-    """The stream that owns an ingest. The stub declares what it must have."""
+    """A stream, as its ingest sees it."""
+
+    name: object
+    is_active: object
+    files: object
+    upkeep: object
+
+    def is_wanted(self, subject):
+        """Whether a message of this subject would have a consumer; called while `asks_interest`."""
+
+    def clock_went_back(self, distance_ns):
+        """Called when the next message gets a time this much before the last one."""
 
 
 class CloserLook(Protocol):
-    """The slow path, which takes the messages that an ingest leaves. The stub declares what it must
-    have.
-    """
+    """The slow path of a stream, as its ingest sees it."""
+
+    fast_batches: object
+
+    def publish(self, subject, reply, header, payload):
+        """Take a message that needs a closer look."""
+
+    def commit_batch(self, batch, reply):
+        """Store a batch that needs a closer look; StoreError."""
+
+    def refuse(self, reply, error):
+        """Answer that a message is refused, with the error."""
+
+    def store_failed(self, error, reply):
+        """Called when a message could not be stored."""
+
+    def publish_failed(self, reply):
+        """Called after an internal error: the message may be stored or not."""
 
 
-cdef class Ingest(Participant):
+cdef class Ingest(MessageRecorder):
     """The part of one `stream` that runs once per message."""
 
     def __init__(self, Router router not None, Account account not None,
                  MessageStore store not None, MessageIds ids not None,
                  bytes ack_prefix not None, bytes busy_body not None,
                  uint64_t waiting_msgs_max, uint64_t waiting_bytes_max):
+        MessageRecorder.__init__(self, router.turn, store, ids)
         self.router = router
-        self.turn = router.turn
         self.account = account
-        self.store = store
-        self.ids = ids
         self.replies = ReplyQueue(ack_prefix)
         self.refusals = ReplyQueue(ack_prefix)
         self.reads = ReplyQueue(ack_prefix)
         self.busy_body = busy_body
         self.waiting_msgs_max = waiting_msgs_max
         self.waiting_bytes_max = waiting_bytes_max
-        self.credit_bytes = CREDIT_UNLIMITED
         self.message_bytes_max = -1
         self.acknowledged_seq = store.last_seq
 
     def __cinit__(self, *_, **__):
-        buffer_init(&self._last_id)
         buffer_init(&self.marks)
 
     def __dealloc__(self):
-        buffer_free(&self._last_id)
         buffer_free(&self.marks)
 
     def configure(self, *, bint acks, bint is_plain, bint counts, bint takes_batches, bint waits,
@@ -336,6 +352,12 @@ cdef class Ingest(Participant):
             or self.appended_bytes - self.acknowledged_bytes >= self.waiting_bytes_max \
             or self.replies.count >= self.waiting_msgs_max
 
+    cdef bint has_room_for_copies(self) noexcept:
+        """Whether half of the allowed waiting amount is free; the other half is for publishers."""
+        return not self.waits or (
+            self.store.last_seq - self.acknowledged_seq < self.waiting_msgs_max // 2
+            and self.appended_bytes - self.acknowledged_bytes < self.waiting_bytes_max // 2)
+
     cdef bint _fits(self, Message* message, uint64_t size) noexcept:
         """Whether no limit refuses a message that the store counts as `size` bytes."""
         cdef SubjectEntry* entry
@@ -526,128 +548,7 @@ cdef class Ingest(Participant):
         self.turn.mark_dirty(self)
         return 1
 
-    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
-                          uint32_t header_size, const char* payload, uint32_t payload_size,
-                          TextSpan* id, int64_t ttl_ns) except 0:
-        """Store under the next sequence, at a time after that of the previous message, and remember
-        the id. `ttl_ns` is what the header requests.
-        """
-        cdef uint64_t size = self.store.stored_size(subject_size, header_size, payload_size)
-        cdef uint64_t seq = self.store.last_seq + 1
-        cdef int64_t timestamp = self.turn.now_ns
-        if timestamp <= self.store.last_timestamp:
-            timestamp = self._stamp()
-        self.turn.mark_dirty(self)
-        try:
-            self.store.append(subject, subject_size, header, header_size, payload, payload_size,
-                              timestamp, ttl_ns)
-        except StoreError:
-            # If only the removal of another message failed, it is stored: a publisher that repeats
-            # it, because it was refused, must not have it stored twice.
-            if self.store.last_seq == seq:
-                self._note_stored(seq, size, id)
-            raise
-        self._note_stored(seq, size, id)
-        if ttl_ns > 0:
-            self._note_lifetime(seq, timestamp, ttl_ns)
-        return seq
-
-    cpdef int64_t next_stamp(self) noexcept:
-        """The time of the next message: now, or just after the last one while the clock is only a
-        little before that. If the clock was wrong, the stamp follows it back, at most once a
-        second, and not within a unit.
-        """
-        cdef int64_t now_ns = self.turn.now_ns, last_ns = self.store.last_timestamp
-        if now_ns > last_ns or self.store.last_seq == 0:
-            return now_ns
-        if self._may_follow() and (
-                self.store.unit_end == 0 or self.store.last.records.count == 0):
-            return now_ns
-        return later(last_ns, 1)
-
-    cdef int64_t _stamp(self) except? -1:
-        """The time of a message that is stored now; reports a clock that went back."""
-        cdef int64_t timestamp = self.next_stamp(), last_ns = self.store.last_timestamp
-        if timestamp < last_ns and self.store.last_seq:
-            self.follows_from_ns = later(self.turn.monotonic_ns, FOLLOWS_AGAIN_NS)
-            self.stream.clock_went_back(distance(timestamp, last_ns))
-        return timestamp
-
-    cdef bint _may_follow(self) noexcept:
-        """Whether the clock is so far before the last message that it was wrong then, or is now."""
-        return later(self.turn.now_ns, CLOCK_SLACK_NS) < self.store.last_timestamp \
-            and self.turn.monotonic_ns >= self.follows_from_ns
-
-    def begin_unit(self, uint64_t size, uint64_t count):
-        """Prepare for messages that go into one block, with ascending stamps."""
-        if self._may_follow():
-            self.store.begin_run(self.turn.now_ns)
-        (<object>self.store).begin_unit(size, count)
-
-    cdef int _note_lifetime(self, uint64_t seq, int64_t timestamp, int64_t ttl_ns) except -1:
-        """Set the timer of a message with a time to live: if its stamp cannot be trusted, that
-        begins now.
-        """
-        cdef int64_t steady_ns = self.turn.steady_ns()
-        if timestamp > later(steady_ns, CLOCK_SLACK_NS) and self.store.message_ttl:
-            note_ahead(self.store, steady_ns)
-            self.store.timers.add(seq, later(steady_ns, ttl_ns))
-        return 0
-
-    cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
-                   uint32_t subject_size, const char* body, uint32_t header_size,
-                   uint32_t total_size, int64_t ttl_ns) except -1:
-        """Store under a given sequence, which is after the last one, at a given time; sequences in
-        between are skipped. Its id is not remembered.
-        """
-        cdef uint64_t size = self.store.stored_size(
-            subject_size, header_size, total_size - header_size)
-        cdef TextSpan no_id
-        no_id.size = 0
-        self.turn.mark_dirty(self)
-        if seq > self.store.last_seq + 1:
-            (<object>self.store).skip(seq - 1, 0)
-        try:
-            self.store.append(subject, subject_size, body, header_size, body + header_size,
-                              total_size - header_size, timestamp, ttl_ns)
-        except StoreError:
-            if self.store.last_seq == seq:
-                self._note_stored(seq, size, &no_id)
-                return 0
-            raise
-        self._note_stored(seq, size, &no_id)
-        if ttl_ns > 0:
-            self._note_lifetime(seq, timestamp, ttl_ns)
-        return 0
-
-    cdef bint has_room_for_copies(self) noexcept:
-        """Whether half of the allowed waiting amount is free; the other half is for publishers."""
-        return not self.waits or (
-            self.store.last_seq - self.acknowledged_seq < self.waiting_msgs_max // 2
-            and self.appended_bytes - self.acknowledged_bytes < self.waiting_bytes_max // 2)
-
-    cdef int _note_stored(self, uint64_t seq, uint64_t size, TextSpan* id) except -1:
-        self.appended_bytes += size
-        self.credit_bytes -= <int64_t>size
-        if id.size:
-            self.ids.expire(self.turn.monotonic_ns, EXPIRED_PER_ID)
-            self.ids.add(id.start, id.size, seq, self.turn.monotonic_ns)
-        if id.size or self._last_id.end:
-            self._remember_last(id)
-        return 0
-
-    cdef int _remember_last(self, TextSpan* id) except -1:
-        buffer_clear(&self._last_id)
-        if id.size and buffer_append(&self._last_id, id.start, id.size) != 0:
-            raise MemoryError
-        return 0
-
     # -------------------------------------------------------------- for the slow path
-
-    @property
-    def last_id(self):
-        """The id of the message that was stored last; empty if it had none."""
-        return self._last_id.data[:self._last_id.end] if self._last_id.end else b""
 
     def submit(self, bytes subject not None, bytes reply not None, bytes header not None,
                bytes payload not None):
@@ -686,47 +587,6 @@ cdef class Ingest(Participant):
         message.header_size = 0
         message.total_size = len(rider.body)
         self.router.publish(self.account, &message)
-
-    def append(self, bytes subject not None, bytes header not None, bytes payload not None,
-               bytes message_id=b"", int64_t ttl_ns=0, *, uint64_t seq=0, int64_t timestamp=0):
-        """Store a message that has passed all checks; returns its sequence. The sequence and the
-        time may be given: see `place`.
-        """
-        cdef TextSpan id
-        cdef bytes body
-        if seq:
-            body = header + payload
-            self.place(seq, timestamp, subject, <uint32_t>len(subject), body,
-                       <uint32_t>len(header), <uint32_t>len(body), ttl_ns)
-            return seq
-        id.start = message_id
-        id.size = <uint32_t>len(message_id)
-        return self._append(subject, <uint32_t>len(subject), header, <uint32_t>len(header),
-                            payload, <uint32_t>len(payload), &id, ttl_ns)
-
-    def remember_id(self, bytes message_id not None, uint64_t seq):
-        """Remember the id of the message stored last; an empty id is ignored."""
-        cdef TextSpan id
-        id.start = message_id
-        id.size = <uint32_t>len(message_id)
-        if id.size:
-            self.ids.expire(self.turn.monotonic_ns, EXPIRED_PER_ID)
-            self.ids.add(id.start, id.size, seq, self.turn.monotonic_ns)
-        self._remember_last(&id)
-
-    def skip(self, bytes message_id=b""):
-        """Use up a sequence without a message, and return it."""
-        cdef TextSpan id
-        cdef uint64_t seq = self.store.last_seq + 1
-        self.turn.mark_dirty(self)
-        self.store.skip(seq, self.next_stamp())
-        id.start = message_id
-        id.size = <uint32_t>len(message_id)
-        if id.size:
-            self.ids.expire(self.turn.monotonic_ns, EXPIRED_PER_ID)
-            self.ids.add(id.start, id.size, seq, self.turn.monotonic_ns)
-        self._remember_last(&id)
-        return seq
 
     def acknowledge(self, bytes reply not None, uint64_t seq, bint duplicate=False, *,
                     bytes tail=b""):
@@ -869,72 +729,3 @@ cdef class Ingest(Participant):
         self.has_deadline = False
         return asked or self.ids.count or store.age_max_ns > 0 or store.timers.table.count \
             or store.trims or store.cuts_front
-
-    # -------------------------------------------------------------- at the start
-
-    def load_ids(self, uint64_t first_seq, uint64_t count_max):
-        """Remember the ids of `count_max` stored messages from a sequence on; returns where to
-        continue, 0 at the end. If there are too many ids, the newest are remembered.
-
-        The age of a message follows from its stamp. Stamps ahead of the clock are not trusted; ids
-        in the last window before the last stamp count as new.
-        """
-        cdef SubjectFilter everything = SubjectFilter(self.store.index, ())
-        cdef uint64_t seq = self.store.next_matching(first_seq, everything)
-        cdef int64_t now_ns = self.turn.now_ns
-        cdef int64_t known_from_ns = later(now_ns, -self.ids.window_ns)
-        cdef int64_t ahead_from_ns = later(self.store.last_timestamp, -self.ids.window_ns)
-        cdef int64_t came_ns
-        cdef Block block, checked = None
-        cdef Record record
-        cdef TextSpan id
-        while seq:
-            if count_max == 0:
-                return seq
-            count_max -= 1
-            block = self.store.block_of(seq)
-            if block is not None and block is not checked:
-                checked = block
-                if (block.latest_timestamp <= known_from_ns
-                        or block.first_timestamp > later(now_ns, CLOCK_SLACK_NS)) \
-                        and block.latest_timestamp <= max(now_ns, ahead_from_ns):
-                    seq = self.store.next_matching(block.last_seq + 1, everything)
-                    continue
-            id.size = 0
-            if self.store.read(seq, &record) == 0 and record.timestamp > (
-                    known_from_ns if record.timestamp <= now_ns else ahead_from_ns):
-                find_id(&record, &id)
-                if id.size:
-                    while self.ids.count and not self.ids.has_room(id.size):
-                        self.ids.drop_oldest()
-                    came_ns = self.turn.monotonic_ns - max(
-                        distance(record.timestamp, now_ns), <int64_t>0)
-                    self.ids.add(id.start, id.size, seq, max(came_ns, self.ids.latest_ns()))
-            seq = self.store.next_matching(seq + 1, everything)
-        id.size = 0
-        if self.store.read(self.store.last_seq, &record) == 0:
-            find_id(&record, &id)
-        self._remember_last(&id)
-        return 0
-
-
-cdef int find_id(Record* record, TextSpan* id) except -1:
-    """Find the id in the header of a stored message, which may have other special fields too."""
-    id.size = 0
-    if record.header_size == 0 or scan_header(
-            record.header, record.header_size, id) == HEADER_PLAIN:
-        return 0
-    cdef bytes header = record.header[:record.header_size]
-    cdef Py_ssize_t start = header.find(b"\r\nNats-Msg-Id:")
-    id.size = 0
-    if start < 0:
-        return 0
-    start += 14
-    cdef Py_ssize_t end = header.find(b"\r\n", start)
-    if end < 0:
-        end = len(header)
-    while start < end and header[start] == 32:
-        start += 1
-    id.start = record.header + start
-    id.size = <uint32_t>(end - start)
-    return 0

@@ -82,6 +82,21 @@ def test_with_a_long_interval_the_first_ping_comes_after_two_seconds() -> None:
     assert client.take() == b"PING\r\n"
 
 
+def test_first_pings_of_connections_that_open_together_are_spread_over_few_times() -> None:
+    server = InProcessServer()
+    opened_ns = server.broker.monotonic_ns()
+    for _ in range(500):
+        server.connect(QUIET)
+    due = server.broker.deadlines.take_due(opened_ns + 2 * SECOND_NS - 1, 500)
+    assert due == []
+    times, now_ns = 0, opened_ns + 2 * SECOND_NS
+    while len(server.broker.deadlines):
+        times += bool(server.broker.deadlines.take_due(now_ns, 500))
+        now_ns = server.broker.next_deadline_ns() or now_ns
+    assert now_ns <= opened_ns + 2.4 * SECOND_NS
+    assert 10 <= times <= 22
+
+
 def test_a_login_that_takes_too_long_is_refused() -> None:
     options = ServerOptions(authorization=AuthorizationOptions(timeout_ns=3 * SECOND_NS))
     server = InProcessServer(options, gate=UserGate([User("alice", "pw")]))

@@ -28,7 +28,7 @@ TABLES = {
     "route/sublist.pyx": "accounts",
     "route/subject_trie.pyx": "accounts",  # children of its nodes, with the seed of the sublist
     "route/members.pxd": "accounts",  # queue groups of a sublist, with its seed
-    "broker/session.pyx": "sessions",
+    "broker/subscriber.pyx": "sessions",
     "store/table/subject_index.pyx": "subjects",
     "store/table/pattern_set.pyx": "subjects",  # filters, with the seed of the subjects
     "store/format/timing_wheel.pyx": "timers",

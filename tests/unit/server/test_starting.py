@@ -114,7 +114,6 @@ ALSO_FOR_JETSTREAM = {
     "tradewind.jetstream",
     "tradewind.store",
     "tradewind.stream",
-    "tradewind.monitor.prometheus",
     "hashlib",
     "pathlib",
     "urllib.parse",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from tls_link_kit import until
@@ -10,6 +11,7 @@ from tls_link_kit import until
 from tradewind.broker.session import Session
 from tradewind.server.links.turn_loop import TurnLoop
 from tradewind.testing import InProcessServer
+from tradewind.testing.fake_disk import SimulatedDisk
 
 TURNS = 4
 
@@ -112,4 +114,55 @@ async def test_a_connection_that_is_lost_while_another_is_closed_is_not_forgotte
         session.link = None
         turns.lost(session, "Client Closed")
     await until(lambda: not broker.sessions)
+    turns.stop()
+
+
+class Timers:
+    """A loop that only keeps the times after which it was asked to call something."""
+
+    def __init__(self) -> None:
+        self.delays_ms: list[float] = []
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
+        """Nothing is ever ready."""
+
+    def remove_reader(self, descriptor: int) -> None:
+        """There is none."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Handle:
+        self.delays_ms.append(delay * 1000)
+        return Handle()
+
+
+class Handle:
+    def cancel(self) -> None:
+        """Nothing would be called anyway."""
+
+
+@pytest.mark.parametrize(
+    ("left_ns", "delay_ms"),
+    [(0, 0), (1, 1), (400_000, 1), (1_000_000, 1), (1_000_001, 2), (7_999_999, 8)],
+)
+def test_the_timer_waits_for_whole_ms_and_never_less_than_the_deadline(
+    left_ns: int, delay_ms: int
+) -> None:
+    server, timers = InProcessServer(), Timers()
+    turns = TurnLoop(server.broker)
+    turns.start(timers, lambda: None)  # type: ignore[arg-type]
+    server.broker.deadlines.add(server.broker.monotonic_ns() + left_ns, 0, "ping")
+    turns.schedule_timer()
+    assert timers.delays_ms == [pytest.approx(delay_ms)]
+    turns.stop()
+
+
+async def test_the_timer_of_what_is_stored_is_exact() -> None:
+    server, timers = InProcessServer(disk=SimulatedDisk()), Timers()
+    turns = TurnLoop(server.broker)
+    turns.start(timers, lambda: None)  # type: ignore[arg-type]
+    engine = server.engine
+    assert engine is not None
+    due_ns = server.broker.monotonic_ns() + 2_400_000
+    engine.next_deadline_ns = lambda: due_ns
+    turns.schedule_timer()
+    assert timers.delays_ms == [pytest.approx(2.4)]
     turns.stop()

@@ -8,18 +8,11 @@ from tradewind.stream.ingest import Ingest
 RETRY_NS: int
 
 class CopierOwner(Protocol):
-    """The owner of a copier, which handles the unusual cases."""
-
     def copy_slowly(
         self, seq: int, timestamp: int, subject: bytes, header: bytes, payload: bytes
-    ) -> bool:
-        """Store a copy that is not handled by the fast path; false if it has to be retried
-        later.
-        """
-    def map_subject(self, subject: bytes) -> bytes:
-        """The subject of the copy of a message with this subject."""
-    def hold(self, reason: str) -> bool:
-        """Report why the next copy cannot be stored: call `try_later`. Returns false."""
+    ) -> bool: ...
+    def map_subject(self, subject: bytes) -> bytes: ...
+    def hold(self, reason: str) -> bool: ...
 
 class Copier(TakerPart):
     keeps_place: bool

@@ -49,7 +49,18 @@ RETRY_NS = 2_000_000_000
 
 
 class CopierOwner(Protocol):
-    """The mirror or source that owns a copier. The stub declares the methods that it must have."""
+    """The owner of a copier, which handles the unusual cases."""
+
+    def copy_slowly(self, seq, timestamp, subject, header, payload):
+        """Store a copy that is not handled by the fast path; false if it has to be retried
+        later.
+        """
+
+    def map_subject(self, subject):
+        """The subject of the copy of a message with this subject."""
+
+    def hold(self, reason):
+        """Report why the next copy cannot be stored: call `try_later`. Returns false."""
 
 
 cdef class Copier(TakerPart):

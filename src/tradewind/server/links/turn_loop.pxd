@@ -1,6 +1,7 @@
 """State of the turns of a server; the code and the explanation are in turn_loop.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t
+from tradewind.broker.deadlines cimport Deadlines
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn_end cimport TurnEnd
 from tradewind.broker.turn_watch cimport TurnWatch
@@ -10,6 +11,7 @@ cdef class TurnLoop:
     cdef Router _router                 # the broker's
     cdef TurnWatch _watch               # the broker's
     cdef TurnEnd _turn_end              # the broker's
+    cdef Deadlines _deadlines           # the broker's
     cdef object _places                 # passwords that wait for a check
     cdef object _loop                   # None until the server is started
     cdef readonly object sockets        # SocketSet, from then on

@@ -25,6 +25,7 @@ cdef enum:
 HOLD_SECONDS = 0.001
 # If, because of a bug, the next deadline is unknown, it is checked this often.
 LOOK_SECONDS = 1.0
+MS_NS = 1_000_000
 
 
 cdef class TurnLoop:
@@ -35,6 +36,7 @@ cdef class TurnLoop:
         self._router = broker.router
         self._watch = broker.watch
         self._turn_end = broker.turn_end
+        self._deadlines = broker.deadlines
         self._places = broker.deferred.places
         self._held = []
         self._lost = deque()
@@ -224,6 +226,11 @@ cdef class TurnLoop:
         if self._timer is not None:
             self._timer.cancel()
         delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
+        if due_ns == self._deadlines.first_ns():
+            # Loops count in ms, and uvloop takes the nearest number: a timer that fires early is
+            # set again and again until the deadline. Deadlines of the engine stay exact: a replay
+            # keeps the intervals between messages.
+            delay_ns += -delay_ns % MS_NS
         self._timer_ns = due_ns
         self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
         return 0

@@ -22,6 +22,7 @@ cdef class TlsTransport:
     cdef list _held                     # of bytes: output held back until the handshake ends
     cdef list _hello                    # of bytes: input of the handshake that is not processed yet
     cdef Py_ssize_t _handshake_bytes
+    cdef bint _is_pending               # among the connections that are not established
     cdef bint _waits_for_turn
     cdef bint _ticket_waits             # OpenSSL has a ticket to send, with the first output
     cdef bint _read_paused

@@ -123,6 +123,7 @@ class TlsTransport:
         self._held: list[bytes] = []
         self._hello: list[bytes] = []
         self._handshake_bytes = 0
+        self._is_pending = False
         self._waits_for_turn = False
         self._ticket_waits = False
         self._read_paused = False
@@ -156,6 +157,7 @@ class TlsTransport:
         self._loop = asyncio.get_running_loop()
         self._peer_ip = peer_ip(self._raw)
         settings = self._settings
+        self._is_pending = True
         settings.pending.add(self, self._peer_ip)
         if settings.hello_wait_ns:
             self._state = TlsStage.LISTENING
@@ -304,6 +306,7 @@ class TlsTransport:
         """End a connection that was never established, after sending the alert if there is one."""
         self._end_opening(TlsStage.CLOSING)
         # Still in the set, for the stop of the listener.
+        self._is_pending = True
         self._settings.pending.add(self, self._peer_ip)
         self._user.refused(reason, harmless=harmless)
         self._send_output()
@@ -342,7 +345,9 @@ class TlsTransport:
         self._stop_timer()
         self._held.clear()
         self._hello.clear()
-        self._settings.pending.discard(self)
+        if self._is_pending:
+            self._is_pending = False
+            self._settings.pending.discard(self)
         if self._waits_for_turn:
             self._waits_for_turn = False
             self._settings.turns.withdraw(self, self._peer_ip)
