@@ -8,6 +8,7 @@ from tradewind.server.links.socket_set import SocketSet
 
 HOLD_SECONDS: float
 LOOK_SECONDS: float
+MS_NS: int
 
 class TurnLoop:
     @property
