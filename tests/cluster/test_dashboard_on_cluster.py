@@ -49,9 +49,9 @@ def test_a_stream_with_three_copies_is_made_shown_changed_and_purged(
         wait_for(lambda: "Messages 5" in web.text("/streams/FORM"))
         text = web.text("/streams/FORM")
         assert "3 servers keep a copy." in text
-        assert f"Leader {leader} Copies" in text
+        assert f"Leader {leader} Replicas" in text
         names = {node.node.name for node in cluster.nodes}
-        assert all(name in text.partition("Copies ")[2] for name in names - {leader})
+        assert all(name in text.partition("Replicas ")[2] for name in names - {leader})
         wait_for(lambda: "FORM form.> 5" in web.text("/streams"))
         wait_for(lambda: "OTHER other.> 0" in web.text("/streams"))
 
@@ -66,7 +66,7 @@ def test_a_stream_with_three_copies_is_made_shown_changed_and_purged(
         assert "Consumer work was created." in made
         led_by = patiently(lambda: manager.consumers.info("FORM", "work")).cluster.leader
         page_of_work = "/streams/FORM/consumers/work"
-        wait_for(lambda: f"Leader {led_by} Copies" in web.text(page_of_work))
+        wait_for(lambda: f"Leader {led_by} Replicas" in web.text(page_of_work))
 
         assert "It removes 5 messages" in web.send("/streams/FORM/purge")
         assert "5 messages of FORM were removed." in web.send("/streams/FORM/purge-now")
