@@ -36,6 +36,7 @@ class Asker:
         self._is_member = is_member
         self._count = 0
         raw.send("SUB _INBOX.r.* 1\r\n")
+        raw.ping()  # pages may be asked by another connection next
 
     def ask(self, subject: str, body: object = None) -> Any:
         """The answer; a text instead if there is no responder, or no response."""
