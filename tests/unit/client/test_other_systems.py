@@ -15,11 +15,10 @@ from uuid import uuid4
 
 import pytest
 
-import tradewind
 from jetstream_servers import jetstream_on_both
 
 url = jetstream_on_both()
-SOURCE = Path(tradewind.__file__).parent
+SOURCE = Path(__file__).parents[3] / "src" / "tradewind"
 LINUX_ONLY = {
     "os": "eventfd eventfd_read eventfd_write fdatasync posix_fadvise posix_fallocate pidfd_open "
     "fork forkpty register_at_fork sched_getaffinity sched_setaffinity memfd_create splice "
