@@ -35,10 +35,7 @@ def renewed_at(ttl: float, offset: float, reads: list[float]) -> list[float]:
 def test_key_that_is_read_often_enough_never_expires(
     ttl: float, offset: float, gaps: list[float]
 ) -> None:
-    reads, now = [], 0.0
-    for gap in gaps:
-        now += gap * ttl
-        reads.append(now)
+    reads = list(itertools.accumulate(gap * ttl for gap in gaps))
     written = 0.0
     renewals = renewed_at(ttl, offset, reads)
     for now in reads:
@@ -51,10 +48,7 @@ def test_key_that_is_read_often_enough_never_expires(
 def test_reads_write_at_most_once_per_tenth_of_the_time_to_live(
     ttl: float, offset: float, gaps: list[float]
 ) -> None:
-    reads, now = [], 0.0
-    for gap in gaps:
-        now += gap * ttl
-        reads.append(now)
+    reads = list(itertools.accumulate(gap * ttl for gap in gaps))
     moments = renewed_at(ttl, offset, reads)
     period = ttl / PERIODS_PER_TTL
     for before, after in itertools.pairwise(moments):

@@ -27,15 +27,14 @@ from tradewind.pipelines.relations.queries import (
     QueryResult,
     TableCatalog,
     checked,
-    local_catalog,
     needs_server,
-    read_catalog,
     tables_result,
 )
 from tradewind.pipelines.sql.duck_tables import DuckTable, folder_dataset
 from tradewind.pipelines.sql.engines import NeedsSparkError, check_engine, duck_text
 from tradewind.pipelines.sql.query_session import (
     SqlQuestion,
+    catalog_of,
     lake_of,
     one_spelling,
     placed,
@@ -111,11 +110,7 @@ class DuckRunner:
         used = names_in(known, folders)
         named: list[str] = []
         if needs_server(known, folders):
-            catalog = (
-                local_catalog(question.store)
-                if question.store
-                else read_catalog(question.address, known)
-            )
+            catalog = catalog_of(question, known)
             if SHOW_TABLES.fullmatch(text):
                 return tables_result(catalog, folders)
             named = one_spelling(text, names_in(known, catalog.names) - used)

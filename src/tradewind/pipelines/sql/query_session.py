@@ -184,11 +184,7 @@ class QuerySession:
         catalog, tables = TableCatalog((), ()), list[ShownTable]()
         used = names_in(text, folders)
         if needs_server(text, folders):
-            catalog = (
-                local_catalog(question.store)
-                if question.store
-                else read_catalog(question.address, text)
-            )
+            catalog = catalog_of(question, text)
             if SHOW_TABLES.fullmatch(text):
                 return tables_result(catalog, folders)
             named = one_spelling(text, names_in(text, catalog.names) - used)
@@ -374,6 +370,13 @@ def one_spelling(text: str, names: set[str]) -> list[str]:
             )
         found += exact
     return found
+
+
+def catalog_of(question: SqlQuestion, text: str) -> TableCatalog:
+    """The tables that a statement may name: those of a folder, or of a server."""
+    if question.store:
+        return local_catalog(question.store)
+    return read_catalog(question.address, text)
 
 
 def where_of(question: SqlQuestion) -> dict[str, str]:
