@@ -81,7 +81,7 @@ def length_bits(
     """The path and number of every bit in the numbers of every record that is a message; or only
     of the lengths that no checksum covers. One subject is left out.
     """
-    for path, content in sorted(disk.checkpoint().items()):
+    for path, content in sorted(disk.file_contents().items()):
         if not path.endswith(".blk"):
             continue
         offset = 0
@@ -160,7 +160,7 @@ def test_no_bit_of_a_length_gives_out_other_bytes_of_a_store_in_use(is_loaded: b
 
 def test_a_killed_store_knows_all_lengths_but_those_of_its_last_bytes() -> None:
     disk, _ = filled()
-    content = disk.checkpoint()
+    content = disk.file_contents()
     last = max(content, key=lambda path: path if path.endswith(".blk") else "")
     for path, bit in length_bits(disk, lengths_only=True):
         if path == last and bit // 8 > len(content[path]) - PROVED_BYTES_MIN:
@@ -205,7 +205,7 @@ def test_compaction_keeps_the_proof_of_lengths_and_makes_none_up() -> None:
         store.commit()
         store.table.store(b"more", b"", b"", 100)
     store.commit()
-    content = disk.checkpoint()[f"{MESSAGES}/1.blk"]
+    content = disk.file_contents()[f"{MESSAGES}/1.blk"]
     assert len(content) < BLOCK_BYTES // 2, "nothing was compacted"
     # The lowest bit of a subject length: orders.1 becomes orders.15 without a trace in the record.
     place = content.index(b"orders.1") - 2

@@ -147,7 +147,7 @@ def test_second_damage_leaves_the_evidence_of_the_first(seed: int) -> None:
         opened, report = open_workload(disk, store.workload, store.run.ledger.now_ns)
         opened.close()
         lost.update(report.lost)
-        files = disk.checkpoint()
+        files = disk.file_contents()
         assert kept.items() <= files.items()
         kept = {p: d for p, d in files.items() if p.startswith(DAMAGE) and p.endswith(".bin")}
     assert written_lost(disk) == lost
@@ -273,7 +273,7 @@ def two_streams() -> SimulatedDisk:
 
 
 def contents(disk: SimulatedDisk, folder: str) -> dict[str, bytes]:
-    return {path: data for path, data in disk.checkpoint().items() if path.startswith(folder)}
+    return {path: data for path, data in disk.file_contents().items() if path.startswith(folder)}
 
 
 def check_listing(disk: SimulatedDisk, *, is_readable: bool) -> None:

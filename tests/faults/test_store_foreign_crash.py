@@ -41,7 +41,7 @@ def foreign(*, with_index: bool) -> SimulatedDisk:
         if number in (11, 31):
             store.table.remove(number - 1)
     store.close()
-    for path, content in disk.checkpoint().items():
+    for path, content in disk.file_contents().items():
         if path.endswith(".blk"):
             kept = [r for r in records_of(path, content) if r.kind != "tombstone" or r.seq]
             plain = b"".join(content[r.offset : r.offset + r.size] for r in kept)

@@ -143,7 +143,7 @@ def test_known_deletions_are_only_said_again_where_nothing_says_them(seed: int) 
     found = opened(store, disk)
     read_all(found, store.live)
     found.damage.resolve_all()
-    after = disk.crash_losing_unsynced().checkpoint()
+    after = disk.crash_losing_unsynced().file_contents()
     for path in store.paths:
         if path == store.paths[-1] or path not in after:
             continue
@@ -174,7 +174,7 @@ def small(disk: SimulatedDisk, limits: StoreLimits | None = None) -> FileStore:
 
 def hit(disk: SimulatedDisk, seq: int) -> str:
     text = b"payload %03d" % seq
-    for path, content in disk.checkpoint().items():
+    for path, content in disk.file_contents().items():
         if path.endswith(".blk") and text in content:
             DiskDamage(disk).flip_bits(path, [8 * content.index(text)])
             return path
@@ -322,7 +322,7 @@ def test_removing_a_message_whose_record_is_damaged_loses_nothing_else() -> None
             store.table.store(b"s.%d" % (number % 5), b"", b"payload %03d" % number, number)
         store.commit()
         text = b"payload %03d" % seq
-        for path, content in disk.checkpoint().items():
+        for path, content in disk.file_contents().items():
             if path.endswith(".blk") and text in content:
                 DiskDamage(disk).flip_bits(path, [8 * (content.index(text) - 3 - 22) + 16])
         store.table.remove(seq)

@@ -88,7 +88,9 @@ REQUESTS: dict[str, list[Request]] = {
         (("BIG",), {"next_by_subj": "big.*.none", "seq": 1, "batch": 10}),
     ],
     "direct_get_last": [(("BIG", "", "big.9.x"), None)],
-    "commit": [((), {"publishes": [{"subject": f"file.{n}", "payload": ""} for n in range(500)]})],
+    "transaction": [
+        ((), {"publishes": [{"subject": f"file.{n}", "payload": ""} for n in range(500)]})
+    ],
     "stream_chain_info": [(("CHAIN",), None)],
     "stream_chain_checkpoint": [(("CHAIN",), None)],
     "stream_chain_proof": [(("CHAIN",), {"seq": 5})],

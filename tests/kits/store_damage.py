@@ -102,14 +102,14 @@ def prepared(workload: Workload, *, with_index: bool) -> Store:
     for step in workload.steps[:half]:
         run.do(step)
     run.do_commit()
-    stale = run.disk.checkpoint()
+    stale = run.disk.file_contents()
     for step in workload.steps[half:]:
         run.do(step)
     run.do_commit()
     run.store.close()
     if not with_index:
         run.disk.remove(f"{MESSAGES}/index.db")
-    files = run.disk.checkpoint()
+    files = run.disk.file_contents()
     paths = sorted(
         (p for p in files if p.endswith(".blk")), key=lambda p: int(p.split("/")[-1][:-4])
     )
@@ -234,8 +234,8 @@ class Hits:
 
 def hits_of(store: Store, disk: SimulatedDisk) -> Hits:
     """Compare every record with what lies in its place now."""
-    now = disk.checkpoint()
-    before = store.disk.checkpoint()
+    now = disk.file_contents()
+    before = store.disk.file_contents()
     hit: list[DiskRecord] = []
     only_lengths: set[int] = set()
     for record in store.records:
@@ -256,7 +256,7 @@ def hits_of(store: Store, disk: SimulatedDisk) -> Hits:
 
 def reportable(store: Store, disk: SimulatedDisk, hits: Hits) -> set[int]:
     """The messages whose loss shows: damaged bytes are there, or a later message is."""
-    now = disk.checkpoint()
+    now = disk.file_contents()
     good = [r.seq for r in store.records if r.kind == "message" and r not in hits.records]
     last_good = max(good, default=0)
     return {
@@ -273,7 +273,7 @@ def reportable(store: Store, disk: SimulatedDisk, hits: Hits) -> set[int]:
 def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryReport:
     """Open the damaged store and compare; gives the report."""
     ledger = store.run.ledger
-    damaged = disk.checkpoint()
+    damaged = disk.file_contents()
     expected = reportable(store, disk, hits)
     opened, report = open_workload(disk, store.workload, ledger.now_ns)
     found, lost = content_of(opened), set(report.lost)
@@ -337,7 +337,7 @@ def beside_moved(
     the damage that is left there does not say how much has been there. The one that has moved need
     not be found: it may have been deleted.
     """
-    before = store.disk.checkpoint()
+    before = store.disk.file_contents()
     there = sorted(found)
     moved = set[int]()
     for record in hits.records:
@@ -405,7 +405,7 @@ def check_cut_recovery(store: Store, disk: SimulatedDisk) -> None:
 def written_lost(disk: SimulatedDisk) -> set[int]:
     """The lost sequences in earlier reports in the damage folder."""
     lost: set[int] = set()
-    for path, content in disk.checkpoint().items():
+    for path, content in disk.file_contents().items():
         if path.startswith(DAMAGE) and path.endswith(".json"):
             lost.update(json.loads(content)["lost"])
     return lost

@@ -360,7 +360,7 @@ def vault_of(disk: SimulatedDisk, cipher: str) -> StreamVault | None:
 
 def plain_files(disk: SimulatedDisk, cipher: str = "") -> dict[str, bytes]:
     """The files of a disk, blocks and copies of them decrypted."""
-    files = disk.checkpoint()
+    files = disk.file_contents()
     vault = vault_of(disk, cipher)
     for path, content in list(files.items()) if vault is not None else ():
         if "/msgs/" in path and ".blk" in path:

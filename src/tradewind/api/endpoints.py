@@ -440,7 +440,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
     ),
     # ---------------------------------------------------------------- what only this server has
     ApiEndpoint(
-        "commit",
+        "transaction",
         "COMMIT",
         "Publish, acknowledge and delete messages together, or not at all.",
         Body.OWN,

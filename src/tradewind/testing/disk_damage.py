@@ -65,7 +65,7 @@ class DiskDamage:
     def restore_chunk(
         self, path: str, checkpoint: Mapping[str, bytes], offset: int, size: int
     ) -> None:
-        """Restore a chunk from `SimulatedDisk.checkpoint`, as if the write since then had been
+        """Restore a chunk from `SimulatedDisk.file_contents`, as if the write since then had been
         lost.
         """
         stale = checkpoint[path]

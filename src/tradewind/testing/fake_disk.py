@@ -551,7 +551,7 @@ class SimulatedDisk(Disk):
                 path.write_bytes(content)
                 path.chmod(FILE_MODE)
 
-    def checkpoint(self) -> dict[str, bytes]:
+    def file_contents(self) -> dict[str, bytes]:
         """The content of all files by full path: the stale bytes for `DiskDamage.restore_chunk`."""
         tree = self.snapshot_tree()
         return {f"{self.root}/{name}": data for name, data in tree.items() if data is not None}

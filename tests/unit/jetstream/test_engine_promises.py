@@ -434,7 +434,7 @@ def test_messages_that_a_consumer_was_given_are_lost_by_name_if_the_last_block_i
     else:
         world.rest()
     disk = world.disk.crash_keeping_unsynced()
-    path = next(path for path in disk.checkpoint() if path.endswith("msgs/1.blk"))
+    path = next(path for path in disk.file_contents() if path.endswith("msgs/1.blk"))
     content = disk.content_of(path)
     start = content.index((4).to_bytes(8, "little"), 30) - 4
     disk.put_durable_file(path, content[:start])

@@ -36,7 +36,7 @@ def closed_disk() -> SimulatedDisk:
 def hit(disk: SimulatedDisk, seq: int) -> None:
     """Flip a bit in the payload of a message."""
     text = b"payload %02d" % seq
-    for path, content in disk.checkpoint().items():
+    for path, content in disk.file_contents().items():
         if path.endswith(".blk") and text in content:
             DiskDamage(disk).flip_bits(path, [8 * content.index(text)])
             return
@@ -46,7 +46,7 @@ def hit(disk: SimulatedDisk, seq: int) -> None:
 def reports(disk: SimulatedDisk) -> dict[str, dict[str, object]]:
     return {
         path.rpartition("/")[2]: json.loads(content)
-        for path, content in disk.checkpoint().items()
+        for path, content in disk.file_contents().items()
         if path.startswith(f"{FOLDER}/damage/") and path.endswith(".json")
     }
 
@@ -159,7 +159,7 @@ def test_numbers_of_reports_are_never_used_again() -> None:
         assert store.table.get(6).seq == 6
         assert store.table.get(10).seq == 10
         store.close()
-        files = {p: c for p, c in disk.checkpoint().items() if p.startswith(f"{FOLDER}/damage")}
+        files = {p: c for p, c in disk.file_contents().items() if p.startswith(f"{FOLDER}/damage")}
         assert kept.items() <= files.items()
         assert len(reports(disk)) == number
         kept = files
@@ -261,7 +261,7 @@ def test_progress_of_a_rebuild_says_how_much_there_is(monkeypatch: pytest.Monkey
     disk.remove(f"{FOLDER}/msgs/index.db")
     seen: list[tuple[int, int]] = []
     open_store(disk, FOLDER, "S", now_ns=1, progress=lambda *place: seen.append(place))
-    size = sum(len(c) for p, c in disk.checkpoint().items() if p.endswith(".blk"))
+    size = sum(len(c) for p, c in disk.file_contents().items() if p.endswith(".blk"))
     assert len(seen) == 2
     assert all(0 < done <= whole == size for done, whole in seen)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)

@@ -93,7 +93,7 @@ def made(keys: MainKeyRing | None, *, killed: bool = False) -> SimulatedDisk:
 def readable(disk: SimulatedDisk) -> list[tuple[str, bytes]]:
     return [
         (path, text)
-        for path, content in disk.checkpoint().items()
+        for path, content in disk.file_contents().items()
         for text in SECRETS
         if text in content
     ]
@@ -160,7 +160,7 @@ def test_stream_is_converted_when_it_is_opened(old: MainKeyRing | None, new: Mai
     # The key of before is not needed any more.
     alone = MainKeyRing(EncryptionOptions(new._main[0], cipher=new.kind.name))
     assert opened(disk.crash_losing_unsynced(), alone) == expected
-    files = disk.checkpoint()
+    files = disk.file_contents()
     keys = [path.replace(".blk", ".key") for path in files if path.endswith((".blk", "meta.key"))]
     sizes = {len(files[path]) for path in keys}
     assert sizes == {72 if new.kind.name == "chacha" else 64}
@@ -207,10 +207,10 @@ def test_conversion_in_which_any_call_to_the_disk_fails_is_finished_by_the_next_
 
 def test_rotation_of_the_main_key_rewrites_no_message() -> None:
     disk = made(ring("k"))
-    blocks = {p: data for p, data in disk.checkpoint().items() if p.endswith(".blk")}
+    blocks = {p: data for p, data in disk.file_contents().items() if p.endswith(".blk")}
     folder = folder_on(disk, ring("new", previous="k"))
     folder.open(NOW, block_bytes_max=BLOCK_BYTES)
-    after = {p: data for p, data in disk.checkpoint().items() if p.endswith(".blk")}
+    after = {p: data for p, data in disk.file_contents().items() if p.endswith(".blk")}
     assert after == blocks
 
 

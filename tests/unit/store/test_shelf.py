@@ -56,7 +56,7 @@ def test_messages_come_back_as_they_were_and_are_as_secret_as_before(
     assert kept is not None
     assert list(kept.table.messages()) == messages[5:15]
     kept.close()
-    is_readable = any(b"payload of" in data for data in disk.checkpoint().values())
+    is_readable = any(b"payload of" in data for data in disk.file_contents().values())
     assert is_readable is (ring is None)
     put_back(folder, name, folder_on(disk, ring, f"{ROOT}/staging"), NOW)
     _, files, report = folder_on(disk, ring).open(NOW)

@@ -570,7 +570,7 @@ def test_a_lock_does_not_survive_the_power() -> None:
 def test_each_damage_is_exact_durable_and_no_step() -> None:
     disk = with_file(bytes(range(16)))
     damage, path = DiskDamage(disk), f"{ROOT}/f"
-    stale = disk.checkpoint()
+    stale = disk.file_contents()
 
     def check(expected: bytes) -> None:
         assert disk.content_of(path) == expected
@@ -603,7 +603,7 @@ def test_random_bits_are_different_ones_and_repeatable() -> None:
 
 def test_a_duplicate_and_a_removed_file_can_be_made_to_appear() -> None:
     disk = with_file(b"x")
-    stale = disk.checkpoint()
+    stale = disk.file_contents()
     DiskDamage(disk).duplicate(f"{ROOT}/f", f"{ROOT}/a/g")
     disk.remove(f"{ROOT}/f")
     disk.sync_directory(ROOT)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tradewind.client.core.message import Msg
     from tradewind.client.jetstream import PublishOptions
 
-_SUBJECT = ENDPOINT_BY_NAME["commit"].subject_for()
+_SUBJECT = ENDPOINT_BY_NAME["transaction"].subject_for()
 
 
 class Transaction:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ACK_PREFIX: Final = "$JS.ACK."
 # The requests that a client must be allowed to make if a transaction does the same.
-_TRANSACTION: Final = ENDPOINT_BY_NAME["commit"]
+_TRANSACTION: Final = ENDPOINT_BY_NAME["transaction"]
 _MSG_DELETE: Final = ENDPOINT_BY_NAME["stream_msg_delete"]
 _RESET: Final = ENDPOINT_BY_NAME["consumer_reset"]
 # Tokens of an ack subject: without domain and account, with them, and with one more for the future.
