@@ -1,4 +1,4 @@
-"""What a backup asks a server for: streams, their states, and their messages.
+"""The questions of a backup to a server: streams, their states, and their messages.
 
 Owns the requests of the JetStream API that any server answers. A snapshot gives a stream with its
 consumers as they are in one moment; single gets give messages from a sequence on. Answers are
@@ -41,7 +41,7 @@ WINDOW_BYTES: Final = 8 << 20
 
 
 class StreamFacts(msgspec.Struct):
-    """What STREAM.LIST and STREAM.INFO say, with every setting that the server has."""
+    """The answer of STREAM.INFO, and a part of STREAM.LIST, with every setting of the server."""
 
     config: dict[str, Any]
     state: dict[str, Any]
@@ -68,7 +68,7 @@ class _StoredMessage(msgspec.Struct):
     data: bytes = b""
 
 
-class _GetAnswer(msgspec.Struct):
+class _MessageAnswer(msgspec.Struct):
     message: _StoredMessage | None = None
 
 
@@ -123,7 +123,7 @@ class AccountApi:
             answer = self.ask("stream_msg_get", stream, {"seq": seq})
         except NoMessageFoundError:
             return ""
-        message = _decoded(answer, _GetAnswer, f"message {seq} of {stream}").message
+        message = _decoded(answer, _MessageAnswer, f"message {seq} of {stream}").message
         return message.time if message is not None else ""
 
     def messages(self, stream: str, sequences: Iterable[int]) -> Iterator[bytes]:
@@ -160,7 +160,7 @@ class AccountApi:
                 check_answer(answer.data)
             except NoMessageFoundError:
                 continue
-            message = _decoded(answer.data, _GetAnswer, f"a message of {stream}").message
+            message = _decoded(answer.data, _MessageAnswer, f"a message of {stream}").message
             if message is not None:
                 yield message
 

@@ -16,7 +16,7 @@ from tradewind.backups.backup_errors import BackupError
 from tradewind.backups.backup_places import BackupPlace, open_backup_place
 from tradewind.backups.backup_pruning import BackupPruning, PruneProgress, PruneReport
 from tradewind.backups.backup_repository import BackupRepository
-from tradewind.backups.backup_restore import BackupRestore, RestoreProgress, RestoreReport
+from tradewind.backups.backup_restore import AccountRestore, RestoreProgress, RestoreReport
 from tradewind.backups.keep_rules import KeepRules
 from tradewind.backups.repository_locks import RepositoryLock
 from tradewind.backups.restore_choice import RestoreChoice
@@ -123,7 +123,7 @@ class AccountBackups:
         """Restore streams of a backup; existing streams are never changed."""
         repository = BackupRepository(self.place)
         api = AccountApi(connection)
-        return BackupRestore(repository, api, choice or RestoreChoice(), progress).run(record)
+        return AccountRestore(repository, api, choice or RestoreChoice(), progress).run(record)
 
     def prune(
         self,

@@ -14,11 +14,11 @@ import msgspec
 
 from tradewind.api.template_types import StreamTemplate
 from tradewind.backups.backup_documents import (
+    BackedUpStream,
     BackupRecord,
     MessageRange,
     RangePage,
-    StreamLink,
-    StreamRecord,
+    SavedStream,
 )
 from tradewind.backups.backup_errors import BackupError
 from tradewind.backups.message_ranges import read_range, removed_of
@@ -31,7 +31,7 @@ CheckProgress = Callable[[str, int], None]
 
 
 class CheckReport(msgspec.Struct):
-    """What a check has found. `problems` are lines that name backup, stream and object."""
+    """The findings of a check. `problems` are lines that name backup, stream and object."""
 
     backups: int = 0
     streams: int = 0
@@ -85,7 +85,7 @@ class BackupCheck:
         except BackupError as error:
             self.report.problems.append(f"backup {backup_id}, {name}: {error}")
 
-    def _check_stream(self, record: BackupRecord, link: StreamLink) -> None:
+    def _check_stream(self, record: BackupRecord, link: BackedUpStream) -> None:
         stream = self._repository.stream(link)
         self.report.streams += 1
         self._guarded(record.id, link.name, lambda: self._repository.consumers(stream))
@@ -109,7 +109,7 @@ class BackupCheck:
                 f" {stream.number('messages')}"
             )
 
-    def _check_range(self, stream: StreamRecord, found: MessageRange) -> None:
+    def _check_range(self, stream: SavedStream, found: MessageRange) -> None:
         removed_of(stream.name, found)
         if self._only is not None and found.object not in self._only:
             return
@@ -129,7 +129,7 @@ class BackupCheck:
             raise BackupError(problem)
 
 
-def _check_page(stream: StreamRecord, number: int, page: RangePage, after: int) -> None:
+def _check_page(stream: SavedStream, number: int, page: RangePage, after: int) -> None:
     """BackupError unless the ranges of a page rise, and have the sums of its link."""
     link = stream.pages[number]
     for found in page.ranges:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,12 +22,12 @@ from tradewind.backups.account_api import AccountApi, StreamFacts, StreamSnapsho
 from tradewind.backups.backup_check import BackupCheck
 from tradewind.backups.backup_documents import (
     FORMAT,
+    BackedUpStream,
     BackupRecord,
     MessageRange,
     PageLink,
     SavedConsumer,
-    StreamLink,
-    StreamRecord,
+    SavedStream,
 )
 from tradewind.backups.backup_errors import BackupError
 from tradewind.backups.message_ranges import END_MARK, PagesUpdate, PageWriter, RangeWriter
@@ -72,7 +72,7 @@ class BackupCreation:
         started_ns = time.time_ns()
         facts = self._api.streams()
         self._total_bytes = sum(map(self._expected_bytes, facts))
-        links: list[StreamLink] = []
+        links: list[BackedUpStream] = []
         failed: dict[str, str] = {}
         for each in facts:
             self._progress(each.name, self._read_bytes, self._total_bytes)
@@ -141,8 +141,8 @@ class BackupCreation:
 
     # ---------------------------------------------------------------- one stream
 
-    def _link(self, record: StreamRecord) -> StreamLink:
-        return StreamLink(
+    def _link(self, record: SavedStream) -> BackedUpStream:
+        return BackedUpStream(
             name=record.name,
             object=self._repository.put_document(record),
             messages=record.number("messages"),
@@ -151,7 +151,7 @@ class BackupCreation:
             missing=record.missing,
         )
 
-    def _record(self, facts: StreamFacts) -> StreamRecord:
+    def _record(self, facts: StreamFacts) -> SavedStream:
         """The record of a stream, with its messages stored."""
         before = self._continued(facts)
         if before is None:
@@ -176,7 +176,7 @@ class BackupCreation:
         update = PagesUpdate(self._repository, before, first_seq, removed)
         return self._new_record(facts, update.links(new), consumers)
 
-    def _continued(self, facts: StreamFacts) -> StreamRecord | None:
+    def _continued(self, facts: StreamFacts) -> SavedStream | None:
         """The record of the last backup, if this is the stream that it knows."""
         link = self._before.get(facts.name)
         if link is None:
@@ -193,7 +193,7 @@ class BackupCreation:
         same = not found or found == record.state.get("last_ts")
         return record if same else None
 
-    def _full(self, facts: StreamFacts) -> StreamRecord:
+    def _full(self, facts: StreamFacts) -> SavedStream:
         """All messages of a stream, from a snapshot."""
         with StreamSnapshot(self._api, facts.name) as snapshot:
             consumers = snapshot.consumers()
@@ -226,14 +226,12 @@ class BackupCreation:
 
     def _new_record(
         self, facts: StreamFacts, pages: list[PageLink], consumers: list[SavedConsumer]
-    ) -> StreamRecord:
-        # The state is that of the messages; the number of consumers is that of the list.
-        state = {name: value for name, value in facts.state.items() if name not in _COUNTED}
-        state["consumer_count"] = len(consumers)
-        return StreamRecord(
+    ) -> SavedStream:
+        state: dict[str, Any] = {name: facts.state[name] for name in _KEPT if name in facts.state}
+        return SavedStream(
             name=facts.name,
             created=facts.created,
-            config=facts.config,
+            config=without_server_metadata(facts.config),
             state=state,
             pages=pages,
             consumers=self._repository.put_document(consumers) if consumers else "",
@@ -242,13 +240,23 @@ class BackupCreation:
         )
 
 
-_COUNTED: Final = ("consumer_count", "num_subjects", "subjects", "deleted")
 _CONTENT: Final = ("messages", "bytes", "first_seq", "last_seq", "last_ts")
+_KEPT: Final = (*_CONTENT, "first_ts")
 
 
 def _contents(state: dict[str, object]) -> tuple[object, ...]:
-    """What changes whenever a message is stored or removed."""
+    """The part of a state that changes whenever a message is stored or removed."""
     return tuple(state.get(name) for name in _CONTENT)
+
+
+def without_server_metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without what a server adds to its answers: versions and levels."""
+    metadata = config.get("metadata")
+    if not isinstance(metadata, dict):
+        return config
+    own = {key: value for key, value in metadata.items() if not key.startswith("_nats.")}
+    changed = {key: value for key, value in config.items() if key != "metadata"}
+    return {**changed, "metadata": own} if own else changed
 
 
 def sequences_without(removed: SequenceRanges, first: int, last: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""What is written to a place of backups, apart from messages: the documents and their links.
+"""The documents in a place of backups, and their links.
 
 Owns the types and the names of files. The format:
 
@@ -6,7 +6,7 @@ Owns the types and the names of files. The format:
     objects/XX/HASH      everything else, named by the SHA-256 of its bytes
     locks/NAME.json      who is at work
 
-    BackupRecord -> StreamRecord -> RangePage -> MessageRange -> messages
+    BackupRecord -> SavedStream -> RangePage -> MessageRange -> messages
                               \\--> consumers
 
 Objects are written before what names them, and the backup last. An object is never changed, so
@@ -79,7 +79,7 @@ class SavedConsumer(_Document):
     state: dict[str, Any]
 
 
-class StreamRecord(_Document):
+class SavedStream(_Document):
     """A stream at the moment of its cut. `state` is that of the server; `missing` messages of it
     were removed before they could be read.
     """
@@ -101,7 +101,7 @@ class StreamRecord(_Document):
         return value
 
 
-class StreamLink(_Document):
+class BackedUpStream(_Document):
     """A stream of a backup, and what a list shows of it."""
 
     name: str
@@ -124,7 +124,7 @@ class BackupRecord(_Document):
     finished: str
     cut: str
     server: str
-    streams: list[StreamLink]
+    streams: list[BackedUpStream]
     templates: str = ""  # an object with a list of templates
     template_count: int = 0
     # What this backup has added to the place.

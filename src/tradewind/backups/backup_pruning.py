@@ -15,7 +15,7 @@ from tradewind.backups.backup_documents import (
     OBJECTS,
     BackupRecord,
     RangePage,
-    StreamRecord,
+    SavedStream,
     backup_name,
     object_name,
 )
@@ -30,7 +30,7 @@ PruneProgress = Callable[[int], None]
 
 
 class PruneReport(msgspec.Struct):
-    """What was removed, or would be."""
+    """The backups and objects that were removed, or would be."""
 
     kept: list[str]
     removed: list[str]
@@ -96,7 +96,7 @@ class BackupPruning:
         for link in record.streams:
             if not self._is_new(link.object):
                 continue
-            stream: StreamRecord = self._repository.stream(link)
+            stream: SavedStream = self._repository.stream(link)
             if stream.consumers:
                 self._needed.add(object_name(stream.consumers))
             for page in stream.pages:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.backups.backup_documents import (
     BACKUPS,
+    BackedUpStream,
     BackupRecord,
     RangePage,
     SavedConsumer,
-    StreamLink,
-    StreamRecord,
+    SavedStream,
     backup_name,
     decode_backup,
     digest_of,
@@ -98,15 +98,15 @@ class BackupRepository:
         """Store the file of a backup, after everything that it needs."""
         self.place.write(backup_name(record.id), encode_backup(record))
 
-    def stream(self, link: StreamLink) -> StreamRecord:
+    def stream(self, link: BackedUpStream) -> SavedStream:
         """The record of a stream of a backup."""
         what = f"stream {link.name}"
-        record: StreamRecord = self.get_document(link.object, StreamRecord, what)
+        record: SavedStream = self.get_document(link.object, SavedStream, what)
         if record.name != link.name:
             raise BackupError(f"{object_name(link.object)}: it is not the record of {what}")
         return record
 
-    def pages(self, record: StreamRecord) -> Iterator[RangePage]:
+    def pages(self, record: SavedStream) -> Iterator[RangePage]:
         """The pages of a stream, in order."""
         for link in record.pages:
             page: RangePage = self.get_document(
@@ -116,7 +116,7 @@ class BackupRepository:
             )
             yield page
 
-    def consumers(self, record: StreamRecord) -> list[SavedConsumer]:
+    def consumers(self, record: SavedStream) -> list[SavedConsumer]:
         """The consumers of a stream."""
         if not record.consumers:
             return []

@@ -18,7 +18,7 @@ from tradewind.backups.backup_documents import (
     BackupRecord,
     MessageRange,
     SavedConsumer,
-    StreamRecord,
+    SavedStream,
 )
 from tradewind.backups.backup_errors import BackupError
 from tradewind.backups.message_entries import EntrySelection
@@ -55,7 +55,7 @@ class RestoredStream(msgspec.Struct):
 
 
 class RestoreReport(msgspec.Struct):
-    """What a restore has done. `skipped` streams were there before; `failed` ones have a reason."""
+    """The result of a restore. `skipped` streams were there before; `failed` ones have a reason."""
 
     backup: str
     streams: list[RestoredStream] = msgspec.field(default_factory=list)
@@ -64,7 +64,7 @@ class RestoreReport(msgspec.Struct):
     templates: int = 0
 
 
-class BackupRestore:
+class AccountRestore:
     """A restore of one backup."""
 
     def __init__(
@@ -93,19 +93,17 @@ class BackupRestore:
                 "give them other names: --rename OLD=NEW; or restore what is missing:"
                 " --skip-existing",
             )
-        records = [
-            self._repository.stream(link)
-            for link in record.streams
-            if link.name in names and names[link.name] not in taken
-        ]
         report.skipped = taken
-        for stream in records:
+        for link in record.streams:
+            if link.name not in names or names[link.name] in taken:
+                continue
             try:
-                report.streams.append(self._restore(stream, names[stream.name]))
+                stream = self._repository.stream(link)
+                report.streams.append(self._restore(stream, names[link.name]))
             except BackupError as error:
-                report.failed[stream.name] = str(error)
+                report.failed[link.name] = str(error)
             except JetStreamApiError as error:
-                report.failed[stream.name] = f"{error.description} ({error.err_code})"
+                report.failed[link.name] = f"{error.description} ({error.err_code})"
         if choice.has_templates and not choice.streams and record.templates:
             report.templates = self._restore_templates(record, report)
         return report
@@ -127,15 +125,14 @@ class BackupRestore:
 
     # ---------------------------------------------------------------- one stream
 
-    def _restore(self, stream: StreamRecord, new: str) -> RestoredStream:
-        config = _sendable(renamed_config(stream.config, new))
-        body = {"config": config, "state": _state_of(stream, 0)}
+    def _restore(self, stream: SavedStream, new: str) -> RestoredStream:
+        body = {"config": renamed_config(stream.config, new), "state": _state_of(stream, 0)}
         answer = msgspec.json.decode(self._api.ask("stream_restore", new, body))
         subject = str(answer.get("deliver_subject", ""))
         info = self._send(subject, self._archive(stream, new))
         return RestoredStream(stream.name, new, info.state.messages, info.state.consumer_count)
 
-    def _archive(self, stream: StreamRecord, new: str) -> Iterator[bytes]:
+    def _archive(self, stream: SavedStream, new: str) -> Iterator[bytes]:
         """The archive of a stream, compressed."""
         consumers = self._repository.consumers(stream) if self._choice.has_consumers else []
         head = bytearray(MAGIC)
@@ -163,7 +160,7 @@ class BackupRestore:
         return found.last_ns >= choice.since_ns and found.first_ns < choice.until_ns
 
     def _entries(
-        self, stream: StreamRecord, found: MessageRange, old_prefix: bytes, new_prefix: bytes
+        self, stream: SavedStream, found: MessageRange, old_prefix: bytes, new_prefix: bytes
     ) -> bytes:
         """The chosen messages of a range, compressed."""
         choice = self._choice
@@ -202,16 +199,7 @@ class BackupRestore:
             check_answer(answer.data)
 
 
-def _sendable(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration without what a server adds to its answers."""
-    metadata = config.get("metadata")
-    if isinstance(metadata, dict):
-        own = {key: value for key, value in metadata.items() if not key.startswith("_nats.")}
-        config = {**config, "metadata": own}
-    return config
-
-
-def _state_of(stream: StreamRecord, consumers: int) -> dict[str, Any]:
+def _state_of(stream: SavedStream, consumers: int) -> dict[str, Any]:
     return {**stream.state, "consumer_count": consumers}
 
 

@@ -1,4 +1,4 @@
-"""Which backups are kept: the last ones, and one for each of so many hours, days and weeks.
+"""Retention rules: the last backups, and one for each of so many hours, days and weeks.
 
 Owns the rules. A backup is kept if any of them wants it; for a period, the newest one of it is
 taken. It never removes anything.

@@ -156,7 +156,7 @@ cdef bint matches(const uint8_t* pattern, size_t pattern_size, const uint8_t* su
 
 
 cdef class EntrySelection:
-    """Which messages are taken: not those in `removed` (sorted pairs of first and last sequence),
+    """A choice of messages: not those in `removed` (sorted pairs of first and last sequence),
     and only those of one of the subjects (all without any), from `since_ns` until before
     `until_ns`. A subject that begins with `old_prefix` gets `new_prefix` instead.
     """

@@ -18,7 +18,7 @@ from tradewind.backups.backup_documents import (
     MessageRange,
     PageLink,
     RangePage,
-    StreamRecord,
+    SavedStream,
 )
 from tradewind.backups.backup_errors import BackupError, DamagedMessagesError
 from tradewind.backups.message_entries import EntrySelection, scan_entries
@@ -205,7 +205,7 @@ class PagesUpdate:
     def __init__(
         self,
         repository: BackupRepository,
-        before: StreamRecord,
+        before: SavedStream,
         first_seq: int,
         removed: SequenceRanges,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Who is at work in a place of backups: any number of writers, or one that prunes.
+"""Locks of a place of backups: any number of writers, or one process that prunes.
 
 Owns the lock files. A lock says until when it is valid, and is renewed by its owner while it works;
 one whose process is gone, on this machine, ends at once. A writer whose lock was taken away must

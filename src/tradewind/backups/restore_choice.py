@@ -1,4 +1,4 @@
-"""What is restored from a backup, and under which names.
+"""The choice of what is restored from a backup, and under which names.
 
 Owns the choice: streams, new names, subjects and times. A bucket that gets a new name gets the
 subjects of that name too; any other stream that gets one is a copy beside the original, so it does
@@ -26,7 +26,7 @@ SUBJECTS_MAX: Final = 100
 
 
 class RestoreChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What is restored: streams by name or pattern with `*` (all without any), `renames` from old
+    """A choice: streams by name or pattern with `*` (all without any), `renames` from old
     to new names, only messages of `subjects`, from `since_ns` until before `until_ns`.
     """
 
@@ -83,7 +83,7 @@ class RestoreChoice(msgspec.Struct, frozen=True, kw_only=True):
         return names
 
     def subject_change(self, old: str, new: str) -> tuple[bytes, bytes]:
-        """What the subjects of a stream begin with, before and after; both empty if they stay."""
+        """The beginning of a stream's subjects, before and after; both empty if they stay."""
         prefix = _bucket_prefix(old)
         if old == new or not prefix:
             return b"", b""
@@ -99,7 +99,7 @@ def _bucket_prefix(name: str) -> str:
 
 
 def _subjects_of(name: str) -> str:
-    """What all subjects of a bucket begin with: `$KV.NAME.`."""
+    """The beginning of all subjects of a bucket: `$KV.NAME.`."""
     prefix, start = next(each for each in _BUCKETS if name.startswith(each[0]))
     return f"{start}{name.removeprefix(prefix)}."
 
