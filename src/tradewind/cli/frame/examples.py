@@ -18,6 +18,8 @@ EXAMPLES: Final = (
     "apply -f streams.yaml --force",
     "auth operator add shop",
     "auth user add worker --account SHOP",
+    "backup create /backups/nats",
+    "backup restore /backups/nats --rename ORDERS=ORDERS_BEFORE",
     "bench pub orders.new --msgs 100000 --clients 2",
     "bench sub orders.new --msgs 100000",
     "cheat",
