@@ -6,6 +6,7 @@ import base64
 import random
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl
@@ -32,6 +33,7 @@ from tradewind.client.objects.object_types import decode_info, encode_name
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.client.streams.bucket_settings import check_bucket
 from tradewind.dashboard.data.changes import difference, line_differences, parse_config
+from tradewind.dashboard.data.config_entries import STREAM_FORM, BadEntriesError, apply_entries
 from tradewind.dashboard.web.forms import FORM_BYTES_MAX, read_form
 from tradewind.dashboard.web.guard import Policy, judge
 from tradewind.errors import TradewindError
@@ -530,6 +532,28 @@ register(
         text_reader(lambda text: judge("POST", {"host": text, "origin": text}, Policy())),
         (b"localhost", b"[", b"]", b":", b"@", b"::", b"1.", b"http://"),
         (b"127.0.0.1:8080",),
+    )
+)
+
+
+def filled_in(text: str) -> None:
+    """The same text in fields of each kind; a form names all that are not valid at once."""
+    names = ("max_age", "max_bytes", "max_msgs", "subjects", "metadata", "sources")
+    entries = dict.fromkeys((*names, "mirror.opt_start_time"), text)
+    with suppress(BadEntriesError):
+        apply_entries(STREAM_FORM, {"name": "S"}, entries, is_new=True)
+
+
+register(
+    EntryPoint(
+        "fields that a visitor fills in",
+        ("dashboard.data.config_entries", "dashboard.data.human_values"),
+        1 << 20,
+        text_reader(filled_in),
+        (b"1h", b"day", b"1 ", b"KiB", b"a.b,", b"a=b\n", b"-", b"9"),
+        (b"7 days", b"1.5 GiB", b"a=b"),
+        refusals=(TradewindError,),
+        seconds_max=8.0,
     )
 )
 register(
