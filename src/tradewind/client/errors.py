@@ -228,7 +228,7 @@ class SchemaViolationError(ClientError):
         self.subject = subject
         self.schema = schema
         self.problem = problem
-        super().__init__(f"{subject!r} has the schema {schema}, and the payload {problem}")
+        super().__init__(f"the payload for {subject!r} does not obey schema {schema}: {problem}")
 
 
 class BadNumberError(ClientError):

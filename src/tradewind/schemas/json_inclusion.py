@@ -80,7 +80,9 @@ class _Inclusion:
     def __init__(self, writer: JsonTree, reader: JsonTree) -> None:
         self._writer = writer
         self._reader = reader
-        self._open: set[tuple[frozenset[int], int]] = set()
+        # What is being proven, by how deep in the value that began.
+        self._open: dict[tuple[frozenset[int], int], int] = {}
+        self._depth = 0
         self._steps = 0
         self._matchers: dict[str, Any] = {}
 
@@ -102,14 +104,24 @@ class _Inclusion:
         if reader is False:
             return f"{path or '/'}: no value is allowed here any more"
         key = (frozenset(map(id, facts)), id(reader))
-        if key in self._open:
-            return ""  # holds for all values inside, and so for this one
-        self._open.add(key)
+        began = self._open.get(key)
+        if began is not None and began < self._depth:
+            return ""  # what is proven for all smaller values holds for this one
+        self._open.setdefault(key, self._depth)
         try:
             problem = self._direct(facts, types, reader, path, split)
             return problem and self._split(facts, reader, path, split, problem)
         finally:
-            self._open.discard(key)
+            if began is None:
+                del self._open[key]
+
+    def _inside(self, facts: _Facts, reader: Node, path: str) -> str:
+        """The same for a value inside the present one."""
+        self._depth += 1
+        try:
+            return self._prove(facts, reader, path, frozenset())
+        finally:
+            self._depth -= 1
 
     def _split(
         self, facts: _Facts, reader: Node, path: str, split: frozenset[int], problem: str
@@ -152,8 +164,7 @@ class _Inclusion:
         """The facts with all that they refer to, each once."""
         found: dict[int, Node] = {}
         waiting = list(given)
-        while waiting:
-            fact = waiting.pop()
+        for fact in waiting:  # grows meanwhile
             if id(fact) in found:
                 continue
             found[id(fact)] = fact
@@ -337,7 +348,7 @@ class _Inclusion:
             if wanted is not None:
                 inner = tuple(x for x in (_item_of(one, place) for one in facts) if x is not None)
                 where = "*" if place == places else str(place)
-                yield self._prove(inner, wanted, f"{path}/{where}", frozenset())
+                yield self._inside(inner, wanted, f"{path}/{where}")
 
     def _properties(self, facts: _Facts, reader: dict[str, Any], path: str) -> Iterator[str]:
         required = required_names(facts)
@@ -345,7 +356,7 @@ class _Inclusion:
             if name not in required:
                 yield f"{path}/{name}: is required now, and was not before"
         parts = list(self._closure(facts))
-        named = {name for part in parts for name in property_names(part)} | required
+        named = {n for part in parts for n in (*property_names(part), *part.get("required", ()))}
         patterns = {text for part in parts for text in pattern_properties(part)}
         is_silent = not named and not patterns
         sends_others = is_silent and not any(p.get("additionalProperties") is False for p in parts)
@@ -356,7 +367,7 @@ class _Inclusion:
             if name in named or sends_others or self._matches_any(patterns, name):
                 inner = self._property_facts(facts, name)
                 for wanted in self._wanted(reader, name):
-                    yield self._prove(inner, wanted, f"{path}/{name}", frozenset())
+                    yield self._inside(inner, wanted, f"{path}/{name}")
         yield from self._open_names(facts, patterns, reader, path, sends_others=sends_others)
 
     def _open_names(
@@ -376,7 +387,7 @@ class _Inclusion:
                 pattern_properties(fact)[text] for fact in facts if text in pattern_properties(fact)
             )
             for wanted in (*read.values(), *(() if text in read else (rest,))):
-                yield self._prove(inner, wanted, f"{path}/{text}", frozenset())
+                yield self._inside(inner, wanted, f"{path}/{text}")
         if sends_others:
             inner = tuple(
                 fact["additionalProperties"]
@@ -385,7 +396,7 @@ class _Inclusion:
             )
             others = (part for text, part in read.items() if text not in patterns)
             for wanted in (*others, rest):
-                yield self._prove(inner, wanted, f"{path}/*", frozenset())
+                yield self._inside(inner, wanted, f"{path}/*")
 
     def _property_facts(self, facts: _Facts, name: str) -> _Facts:
         return tuple(

@@ -119,7 +119,7 @@ def evolve_schema(
 @app.command("rm", aliases=("delete",))
 def remove_schema(
     name: SchemaName,
-    version: Annotated[int, Option("--version", min=1, help="Remove only this version")] = 0,
+    version: Annotated[int, Option("--version", min=0, help="Remove only this version")] = 0,
     force: ForceFlag = False,
 ) -> None:
     """Remove a schema, or one version of it; its subjects are free then."""

@@ -141,7 +141,7 @@ def show(
         str, Argument(metavar="SCHEMA", help="Schema name, such as order or stream_configuration")
     ],
     version: Annotated[
-        int, Option("--version", min=1, help="Version of a schema of payloads; the newest")
+        int, Option("--version", min=0, help="Version of a schema of payloads; the newest")
     ] = 0,
     json: JsonFlag = False,
 ) -> None:
@@ -162,7 +162,7 @@ def validate(
     name: Annotated[str, Argument(metavar="SCHEMA")],
     file: Annotated[str, Argument(metavar="FILE", help="File; - for standard input")],
     version: Annotated[
-        int, Option("--version", min=1, help="Version of a schema of payloads; the newest")
+        int, Option("--version", min=0, help="Version of a schema of payloads; the newest")
     ] = 0,
     json: JsonFlag = False,
 ) -> None:
