@@ -163,7 +163,11 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "request", "tradewind.cli.messaging.publish:request_app", "Send requests", ("req",)
     ),
     CommandEntry("rtt", "tradewind.cli.servers.rtt:rtt_app", "Measure round-trip times to servers"),
-    CommandEntry("schema", "tradewind.cli.reference.schema:app", "Schemas of the JetStream API"),
+    CommandEntry(
+        "schema",
+        "tradewind.cli.reference.schema:app",
+        "Schemas of payloads, and of the JetStream API",
+    ),
     CommandEntry(
         "server", "tradewind.cli.servers.server_commands:app", "Servers", ("srv", "sys", "system")
     ),

@@ -2,13 +2,12 @@
 
 Owns adding versions so that two writers never make the same one, and a copy of the bucket that
 follows its changes. Any NATS server can keep the bucket, since only clients and a Tradewind server
-look at the documents. What a schema is and what a version may change is in `tradewind.schemas`.
+look at the documents. The rules of schemas and of their versions are in `tradewind.schemas`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 # Between attempts to follow the bucket again.
 RETRY_SECONDS: Final = 1.0
-_NAMED: Final = re.compile(rb"\r\n%s:[ \t]*([^\r]*?)[ \t]*\r" % HEADER.encode())
+_NAMED: Final = b"\r\n%s:" % HEADER.encode()
 
 
 class Schemas:
@@ -111,7 +110,7 @@ class Schemas:
     ) -> SchemaVersion:
         """Add a version; SchemaError if the newest one does not allow it.
 
-        What is not given stays as it is. The rule is `compatibility` if given, which also is that
+        All else stays as it was. The rule is `compatibility` if given, which also is that
         of the next version. With `dry_run` nothing is stored.
         """
         bucket = await self._bucket()
@@ -308,8 +307,8 @@ class SchemaFollower:
 def _named_schema(headers: HeaderInput) -> str:
     """The version that a message names."""
     if isinstance(headers, bytes):
-        found = _NAMED.search(headers)
-        return found[1].decode("utf-8", "replace") if found is not None else ""
+        _, found, rest = headers.partition(_NAMED)
+        return rest.partition(b"\r")[0].decode("utf-8", "replace").strip() if found else ""
     return Headers(headers).get(HEADER) or ""
 
 

@@ -33,7 +33,7 @@ class AvroCheck:
         self.cost = VALUE_COST * shape.parts_per_byte
 
     def problem(self, payload: bytes) -> str:
-        """What is wrong with a payload; empty if it is a record of the schema."""
+        """The fault of a payload; empty if it is a record of the schema."""
         from fastavro import schemaless_reader
 
         source = io.BytesIO(payload)

@@ -1,10 +1,10 @@
-"""What a new version of a schema may change.
+"""The rules for new versions of a schema.
 
 Owns the meaning of the rules. Each format's module says whether payloads that were written with one
 version can be read with another.
 
-    backward    the new version reads what was written with the old one: update readers first
-    forward     the old version reads what is written with the new one: update writers first
+    backward    the new version reads payloads of the old one: update readers first
+    forward     the old version reads payloads of the new one: update writers first
     full        both
     none        anything
 """

@@ -29,7 +29,7 @@ class JsonCheck:
         self._is_valid = self._validator.is_valid
 
     def problem(self, payload: bytes) -> str:
-        """What is wrong with a payload, and where; empty if it obeys the schema."""
+        """The fault of a payload with its place; empty if it obeys the schema."""
         try:
             value = _decode(payload)
             if self._is_valid(value):

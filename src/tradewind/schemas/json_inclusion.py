@@ -1,9 +1,9 @@
 """Whether everything that one JSON Schema allows is allowed by another one as well.
 
-Owns the proof, which errs on one side only: what cannot be proven is refused, with the place. The
+Owns the proof, which errs on one side only: without a proof the change is refused. The
 first schema is the one that payloads were written with, the second one reads them. An object has
 the properties that its schema names; others only if `additionalProperties` or a pattern says so, or
-if the schema says nothing about properties. Otherwise nobody could ever add a property, as old
+if the schema says nothing about properties. Otherwise no version could ever add a property, as old
 payloads might hold anything under its name.
 
     facts     all parts of the writer's schema that hold for a value

@@ -22,7 +22,7 @@ class FormatCheck(Protocol):
     cost: int
 
     def problem(self, payload: bytes) -> str:
-        """What is wrong with a payload, and where; empty if it obeys the schema."""
+        """The fault of a payload with its place; empty if it obeys the schema."""
 
 
 class PayloadCheck:
@@ -33,7 +33,7 @@ class PayloadCheck:
         self.payload_max = max(min(PAYLOAD_BYTES_MAX, WORK_MAX // max(check.cost, 1)), 1)
 
     def problem(self, payload: bytes) -> str:
-        """What is wrong with a payload, and where; empty if it obeys the schema."""
+        """The fault of a payload with its place; empty if it obeys the schema."""
         if len(payload) > self.payload_max:
             return f"{len(payload)} bytes are more than the {self.payload_max} that can be checked"
         return self._check.problem(payload)

@@ -29,7 +29,7 @@ class ProtobufCheck:
         self._type = GetMessageClass(message_descriptor(schema, message))
 
     def problem(self, payload: bytes) -> str:
-        """What is wrong with a payload; empty if it is a message of the type."""
+        """The fault of a payload; empty if it is a message of the type."""
         message: Any = self._type()
         try:
             message.ParseFromString(payload)

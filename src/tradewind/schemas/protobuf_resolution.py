@@ -26,11 +26,11 @@ def protobuf_problem(writer: Any, reader: Any) -> str:
 
     Both are a descriptor set and the name of a message.
     """
-    comparison = _Comparison()
+    comparison = _TypeComparison()
     return comparison.match(message_descriptor(*writer), message_descriptor(*reader), "")
 
 
-class _Comparison:
+class _TypeComparison:
     """One comparison; types may hold themselves, so each pair is compared once."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The documents in the bucket of schemas: one key for each version of each schema.
 
-Owns the name of the bucket, the names of keys, the fields of a document and their limits. What is
-in `schema` is for the module of its format. Decoders read the same documents
+Owns the name of the bucket, the names of keys, the fields of a document and their limits. The
+field `schema` is for the module of its format. Decoders read the same documents
 (`bucket:TW_SCHEMAS`).
 
     key      order.2
@@ -15,13 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
+from tradewind.api.names import KV_STREAM, KV_SUBJECTS
 from tradewind.errors import JSON_ERRORS
 from tradewind.schemas.schema_errors import SchemaError, one_line
 from tradewind.subjects import is_valid_subject
 
 BUCKET: Final = "TW_SCHEMAS"
-STREAM: Final = f"KV_{BUCKET}"
-KEY_PREFIX: Final = f"$KV.{BUCKET}."
+STREAM: Final = f"{KV_STREAM}{BUCKET}"
+KEY_PREFIX: Final = f"{KV_SUBJECTS}{BUCKET}."
 # Names the schema and the version that a payload was written with: `order.2`.
 HEADER: Final = "Tradewind-Schema"
 FORMATS: Final = ("json", "avro", "protobuf")

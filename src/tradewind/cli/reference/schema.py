@@ -1,8 +1,8 @@
 """`tradewind schema`: schemas of payloads by subject, and those of the JetStream API.
 
 Owns which of the two a name means: one of the API first, as with the `nats` command. The schemas of
-the API are generated from the types in `tradewind.api`, which the server and the client use. Those
-of payloads are in a bucket; see `payload_schemas`.
+the API are generated from the types in `tradewind.api`, which the server and the client use. The
+schemas of payloads are in a bucket; see `payload_schemas`.
 """
 
 from __future__ import annotations
