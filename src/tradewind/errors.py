@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.errors import PipelineError as PipelineError
     from tradewind.pipelines.errors import PipelineFileError as PipelineFileError
     from tradewind.recovery.recovery_errors import RecoveryError as RecoveryError
+    from tradewind.schemas.schema_errors import SchemaError as SchemaError
     from tradewind.spark.errors import CheckpointError as CheckpointError
     from tradewind.spark.errors import DataLossError as DataLossError
     from tradewind.spark.errors import OptionError as OptionError
@@ -100,6 +101,7 @@ _OTHERS: Final = {
     "PipelineFileError": "tradewind.pipelines.errors",
     "RecoveryError": "tradewind.recovery.recovery_errors",
     "RowError": "tradewind.spark.errors",
+    "SchemaError": "tradewind.schemas.schema_errors",
     "SparkSetupError": "tradewind.spark.errors",
     "SupersededError": "tradewind.spark.errors",
     "UnknownOutcomeError": "tradewind.spark.errors",

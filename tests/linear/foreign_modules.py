@@ -51,6 +51,7 @@ ELSEWHERE = {
     "client.core.contexts": "a file of the local user",
     "client.running.payload_codecs": _JSON,
     "client.running.retries": "durations and names that a program gives its own handlers",
+    "client.schema_bucket": _SMALL,
     "client.services.discovery": _JSON,
     "client.services.services": "names that a program gives its own service",
     "client.streams.counter_values": _JSON,

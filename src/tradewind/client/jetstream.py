@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
     from tradewind.client.stream_schedules import StreamSchedules
     from tradewind.client.streams.batches import Batch
+    from tradewind.client.schema_bucket import SchemaFollower, Schemas
     from tradewind.client.streams.chains import Chains
     from tradewind.client.streams.consumers import ConsumerAccess
     from tradewind.client.streams.dead_letters import DeadLetters
@@ -197,6 +198,8 @@ class JetStream:
         """
         block = publish_block(headers, options)
         data = payload_bytes(payload)
+        if self.api.schemas is not None:
+            self.api.schemas.check(subject, data, headers)
         seconds = self.api.timeout if timeout is None else timeout
         has_id = has_message_id(block)
         if self._window.has_room:
@@ -206,7 +209,7 @@ class JetStream:
     def _publish_now(self, subject: str, payload: Payload) -> PendingAck | None:
         """As `publish_async` without options, if there is room; None if it would have to wait."""
         window = self._window
-        if type(payload) is not bytes or not window.has_room:
+        if type(payload) is not bytes or not window.has_room or self.api.schemas is not None:
             return None
         return window.send(subject, payload, None, self.api.timeout, has_id=False)
 
@@ -253,6 +256,29 @@ class JetStream:
         from tradewind.client.streams.chains import Chains
 
         return Chains(self)
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schemas of payloads: add versions, check and encode payloads."""
+        from tradewind.client.schema_bucket import Schemas
+
+        return Schemas(self)
+
+    async def use_schemas(self) -> SchemaFollower:
+        """Check payloads against the schemas of their subjects before they are published.
+
+        From now on a publish, batch, fast batch or transaction of this object raises
+        SchemaViolationError for a payload that its stream should not get. Changes of schemas are
+        followed; subjects without one are free. `stop` of the result ends it.
+
+        >>> await js.use_schemas()
+        """
+        follower = await self.schemas.follow()
+        if self.api.schemas is not None:
+            await follower.stop()
+            raise OptionsError("use_schemas: payloads are checked already; stop that first")
+        self.api.schemas = follower
+        return follower
 
     @property
     def publish_async_pending(self) -> int:
@@ -388,7 +414,7 @@ class JetStream:
     ) -> PendingAck | None:
         """For other threads: `publish_async`, or None if that needs the loop right now."""
         seconds = self.api.timeout if timeout is None else timeout
-        if not self._window.is_ready(seconds):
+        if not self._window.is_ready(seconds) or self.api.schemas is not None:
             return None
         block = publish_block(headers, options)
         has_id = has_message_id(block)
