@@ -18,7 +18,8 @@ import msgspec
 from tradewind.client.errors import OptionsError
 from tradewind.contrib.kombu.queue_subjects import PRIORITY_MAX
 
-DEFAULT_URL: Final = "nats://127.0.0.1:4222"
+DEFAULT_PORT: Final = 4222
+DEFAULT_URL: Final = f"nats://127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_STREAM: Final = "KOMBU"
 SCHEMES: Final = ("nats", "tls", "ws", "wss")
 VISIBILITY_SECONDS_MIN: Final = 1.0
@@ -36,15 +37,6 @@ _OTHERS: Final = (
     "login_method",
     "max_retries",
     "polling_interval",
-)
-_STREAM: Final = "KOMBU"
-SCHEMES: Final = ("nats", "tls", "ws", "wss")
-VISIBILITY_SECONDS_MIN: Final = 1.0
-# What kombu.Connection and Celery take from the same mapping.
-_OTHERS: Final = frozenset(
-    "confirm_publish polling_interval max_retries interval_start interval_step interval_max "
-    "connect_retries_timeout errback client_properties login_method heartbeat "
-    "retry_on_timeout global_keyprefix".split()
 )
 _STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -77,8 +69,10 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
         return self.visibility_timeout / 3
 
 
-def settings_of(url: str, options: Mapping[str, Any]) -> BrokerSettings:
-    """The settings by a URL and its transport options; OptionsError names what is wrong."""
+def settings_of(stream: str, options: Mapping[str, Any]) -> BrokerSettings:
+    """The settings by the path of a URL and its transport options; OptionsError names what is
+    wrong.
+    """
     names = {each.name for each in msgspec.structs.fields(BrokerSettings)}
     given = {name: value for name, value in options.items() if name not in _OTHERS}
     for name in given:
@@ -86,7 +80,7 @@ def settings_of(url: str, options: Mapping[str, Any]) -> BrokerSettings:
             near = get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(names))}"
             raise OptionsError(f"transport_options: unknown option {name!r}; {hint}")
-    if stream := stream_of(url):
+    if stream:
         given["stream"] = stream
     try:
         settings = msgspec.convert(given, BrokerSettings)
@@ -115,9 +109,15 @@ def settings_of(url: str, options: Mapping[str, Any]) -> BrokerSettings:
     return settings
 
 
+def server_of_parts(host: str | None, port: int | None) -> str:
+    """The address of a server of which kombu has split the URL."""
+    name = f"[{host}]" if host and ":" in host else host or "127.0.0.1"
+    return f"nats://{name}:{port or DEFAULT_PORT}"
+
+
 def server_url(url: str) -> str:
     """The address of the server, or several, without the path that names the stream."""
-    if not url or url in ("localhost", "127.0.0.1"):
+    if not url:
         return DEFAULT_URL
     servers = []
     for each in url.split(","):

@@ -37,10 +37,12 @@ from tradewind.client.errors import (
 )
 from tradewind.contrib.kombu.broker_session import BrokerSession
 from tradewind.contrib.kombu.broker_settings import (
+    DEFAULT_PORT,
     BrokerSettings,
-    masked_url,
+    server_of_parts,
     server_url,
     settings_of,
+    stream_of,
     tls_options,
 )
 from tradewind.contrib.kombu.prefetching import ChannelReader, HeldTask
@@ -223,7 +225,7 @@ class TradewindChannel(virtual.Channel):
         arguments: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Undo `queue_bind`."""
+        """Undo `queue_bind`. What still waits from this binding is dropped, unlike in AMQP."""
         name = exchange or "amq.direct"
         self.state.binding_delete(queue, name, routing_key)
         self._run(self._queues.unbind(queue, self._binding(name, routing_key)))
@@ -392,8 +394,7 @@ class TradewindTransport(virtual.Transport):
     """
 
     Channel = TradewindChannel
-    can_parse_url = True
-    default_port = 4222
+    default_port = DEFAULT_PORT
     driver_type = "tradewind"
     driver_name = "tradewind"
     connection_errors = (
@@ -413,6 +414,9 @@ class TradewindTransport(virtual.Transport):
         MaxPayloadError,
         OptionsError,
     )
+    # A wrong option does not become right by trying again.
+    recoverable_connection_errors = connection_errors
+    recoverable_channel_errors = ()
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset((DIRECT, TOPIC, FANOUT)), heartbeats=False
     )
@@ -431,26 +435,28 @@ class TradewindTransport(virtual.Transport):
         """The version of this package."""
         return __version__
 
-    @classmethod
-    def as_uri(cls, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """The URL for logs."""
-        return uri if include_password else masked_url(uri or "", mask)
-
     def establish_connection(self) -> TradewindTransport:
         """Connect, and create the stream if it is not there."""
         client = self.client
-        url = client.hostname or ""
-        self.settings = settings_of(url, client.transport_options)
+        host = client.hostname or ""
+        if "://" in host:  # as in nats+tls://host, which kombu does not take apart
+            servers, stream = server_url(host), stream_of(host)
+        else:
+            servers = server_of_parts(host, client.port)
+            stream = (client.virtual_host or "").strip("/")
+        self.settings = settings_of(stream, client.transport_options)
         options: dict[str, Any] = {
             "name": f"kombu {os.getpid()}",
             "connect_timeout": float(client.connect_timeout or 5),
             **tls_options(client.ssl),
             **self.settings.connect,
         }
-        if client.userid:
+        if client.userid and client.password is None:
+            options.setdefault("token", client.userid)
+        elif client.userid:
             options.setdefault("user", client.userid)
-            options.setdefault("password", client.password or "")
-        self.session = BrokerSession(server_url(url), options)
+            options.setdefault("password", client.password)
+        self.session = BrokerSession(servers, options)
         try:
             self.queues = TaskQueues(self.session.js, self.settings)
             self.session.run(self.queues.open())

@@ -131,12 +131,12 @@ class KvResultBackend(KeyValueStoreBackend):
 
     def incr(self, key: str | bytes) -> int:
         """Count one more part of a chord. The same part counts once, also if it runs again."""
+        part = getattr(self._part, "id", "")  # of this thread, not of the client's
+        message_id = f"{_name(key)}.{part}" if part else ""
 
         async def count() -> int:
             if not self._has_counters:
                 return await self._bucket.increment(_name(key), ttl=self._ttl(self.chord_expires))
-            part = getattr(self._part, "id", "")
-            message_id = f"{_name(key)}.{part}" if part else ""
             return await self._js.increment(self._counter(key), msg_id=message_id)
 
         return int(self._run(count))
