@@ -1,7 +1,7 @@
 """The settings of the transport: the URL, `transport_options`, and what they make of a connection.
 
-Owns the names, the defaults and the checks. An option that nobody knows is an error with a hint,
-except those that kombu reads itself.
+Owns the names, the defaults and the checks. An unknown option is an error with a hint, except
+those that kombu reads itself.
 """
 
 from __future__ import annotations
@@ -142,11 +142,14 @@ def stream_of(url: str) -> str:
 
 def masked_url(url: str, mask: str) -> str:
     """A URL without its password or token, for logs."""
-    return re.sub(
-        r"(://)(?:([^:/@,]*):)?[^/@,]+@",
-        lambda found: f"{found[1]}{found[2] + ':' if found[2] is not None else ''}{mask}@",
-        url,
-    )
+    masked = []
+    for each in url.split(","):
+        scheme, mark, rest = each.partition("://")
+        login, at, place = rest.rpartition("@")
+        user, colon, _ = login.partition(":")
+        shown = f"{user}:{mask}" if colon else mask
+        masked.append(f"{scheme}{mark}{shown}@{place}" if at else each)
+    return ",".join(masked)
 
 
 def tls_options(value: object) -> dict[str, Any]:

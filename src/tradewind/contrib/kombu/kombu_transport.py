@@ -225,7 +225,7 @@ class TradewindChannel(virtual.Channel):
         arguments: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Undo `queue_bind`. What still waits from this binding is dropped, unlike in AMQP."""
+        """Undo `queue_bind`. Messages that wait from this binding are dropped, unlike in AMQP."""
         name = exchange or "amq.direct"
         self.state.binding_delete(queue, name, routing_key)
         self._run(self._queues.unbind(queue, self._binding(name, routing_key)))

@@ -62,7 +62,7 @@ class HeldTask:
 
 
 class ChannelReader:
-    """What one channel reads. At most `prefetch_count` messages are held; 0 means no limit.
+    """The messages of one channel. At most `prefetch_count` messages are held; 0 means no limit.
 
     `on_task` gets each message, `on_error` the error after which nothing more comes. A message of a
     level without acknowledgements is held until the program has it, and settled by the owner.

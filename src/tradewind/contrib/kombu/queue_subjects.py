@@ -31,7 +31,7 @@ _EMPTY: Final = "="
 
 
 class QueueBinding(msgspec.Struct, frozen=True):
-    """What a queue receives from an exchange; `kind` is the type of the exchange."""
+    """A rule which messages of an exchange a queue receives; `kind` is the type of the exchange."""
 
     exchange: str
     kind: str

@@ -67,7 +67,7 @@ def encode_task(payload: dict[str, Any], priority_max: int) -> OutgoingTask:
 
 
 def decode_task(body: bytes, headers: Headers, tag: str, *, redelivered: bool) -> dict[str, Any]:
-    """What kombu makes a message of; UnreadableTaskError if the headers are damaged."""
+    """The mapping that kombu makes a message of; UnreadableTaskError if the headers are damaged."""
     properties = _mapping(PROPERTIES, headers.get(PROPERTIES, ""))
     delivery_info = properties.get("delivery_info")
     if not isinstance(delivery_info, dict):

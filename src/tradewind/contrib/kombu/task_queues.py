@@ -147,7 +147,7 @@ class TaskQueues:
     async def declare(self, wanted: QueueRecord, expires: float | None) -> QueueRecord:
         """Create a queue unless it is there; QueueMismatchError if that one has other priorities.
 
-        A queue that nobody has used for `expires` seconds is deleted by the server.
+        The server deletes a queue that was not used for `expires` seconds.
         """
         threshold = 0.0 if expires is None else max(expires, self._settings.expires_min)
         try:
