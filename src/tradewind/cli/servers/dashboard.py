@@ -50,6 +50,14 @@ def dashboard(
             show_default=False,
         ),
     ] = None,
+    history: Annotated[
+        str,
+        Option(
+            "--history",
+            help="File that keeps the charts of a day; without it they show the last hour",
+            metavar="FILE",
+        ),
+    ] = "",
     allow_run: Annotated[
         bool,
         Option("--allow-run", help="Let all visitors run pipelines and SQL on this machine"),
@@ -75,6 +83,7 @@ def dashboard(
             allowed_hosts=tuple(allow_host or ()),
             pipelines=tuple(pipelines or ()),
             allow_run=allow_run,
+            history_path=history,
             launching=_launching(),
         )
     )

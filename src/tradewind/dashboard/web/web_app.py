@@ -79,10 +79,14 @@ View = Callable[[Call], Awaitable[Answer]]
 READ_ONLY: Final = "The dashboard was started with --read-only: nothing can be changed here."
 STALE: Final = "This page was too old. Reload it and try again."
 STATUSES: Final = {"denied": 403, "missing": 404, "away": 503, "refused": 409, "failed": 502}
-STATIC: Final = {
-    "style.css": "text/css",
-    "dashboard.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
+# The files that pages load: their kind, and the parts that each is made of.
+STATIC: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "style.css": ("text/css", ("style.css",)),
+    "dashboard.js": (
+        "text/javascript",
+        ("dashboard.js", "times.js", "tables.js", "charts.js"),
+    ),
+    "icon.svg": ("image/svg+xml", ("icon.svg",)),
 }
 
 STREAM: Final = "/streams/{stream}"
@@ -487,10 +491,11 @@ def _saved(answer: Download) -> Response:
 
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    kind = STATIC.get(name)
-    if kind is None:
+    if name not in STATIC:
         return PlainTextResponse("There is no such file.", 404)
-    data = files("tradewind.dashboard.look").joinpath("static", name).read_bytes()
+    kind, parts = STATIC[name]
+    folder = files("tradewind.dashboard.look").joinpath("static")
+    data = b"\n".join(folder.joinpath(part).read_bytes() for part in parts)
     return Response(data, media_type=kind, headers={"cache-control": "max-age=60"})
 
 
