@@ -26,6 +26,7 @@ CLASSES = {
     "core.subscription": ["Subscription"],
     "bucket_manager": ["KvBuckets", "ObjectStores"],
     "kv.kv": ["KeyValue"],
+    "kv.coded": ["CodedKeyValue"],
     "kv.locks": ["KeyLock"],
     "objects.objects": ["ObjectStore"],
     "objects.object_download": ["ObjectReader"],
