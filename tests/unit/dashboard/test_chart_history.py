@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 
 import msgspec
@@ -174,7 +175,8 @@ def test_a_time_that_was_chosen_stays_and_others_move_on(clock: Clock) -> None:
 def points_of(html: str) -> list[list[list[str]]]:
     found = re.search(r'data-points="([^"]*)"', html)
     assert found
-    return msgspec.json.decode(found[1].replace("&quot;", '"'))["lines"]  # type: ignore[no-any-return]
+    lines: list[list[list[str]]] = msgspec.json.decode(unescape(found[1]))["lines"]
+    return lines
 
 
 @pytest.mark.parametrize("samples", [10, 1_800, 100_000])

@@ -51,12 +51,7 @@ def dashboard(
         ),
     ] = None,
     history: Annotated[
-        str,
-        Option(
-            "--history",
-            help="File that keeps the charts of a day; without it they show the last hour",
-            metavar="FILE",
-        ),
+        str, Option("--history", help="File for the charts of a day", metavar="FILE")
     ] = "",
     allow_run: Annotated[
         bool,
