@@ -33,9 +33,9 @@ from tradewind.durations import parse_duration_ns
 if TYPE_CHECKING:
     from tradewind.client.bucket_manager import KvBuckets, ObjectStores
     from tradewind.client.connection import Connection, HeaderInput, Payload
+    from tradewind.client.schema_bucket import SchemaFollower, Schemas
     from tradewind.client.stream_schedules import StreamSchedules
     from tradewind.client.streams.batches import Batch
-    from tradewind.client.schema_bucket import SchemaFollower, Schemas
     from tradewind.client.streams.chains import Chains
     from tradewind.client.streams.consumers import ConsumerAccess
     from tradewind.client.streams.dead_letters import DeadLetters

@@ -82,10 +82,13 @@ View = Callable[[Call], Awaitable[Answer]]
 READ_ONLY: Final = "The dashboard was started with --read-only: nothing can be changed here."
 STALE: Final = "This page was too old. Reload it and try again."
 STATUSES: Final = {"denied": 403, "missing": 404, "away": 503, "refused": 409, "failed": 502}
-# Each file that pages load, with its type and the files that it is made of.
-STATIC: Final = {
+# The files that pages load: their kind, and the parts that each is made of.
+STATIC: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "style.css": ("text/css", ("style.css", "forms.css")),
-    "dashboard.js": ("text/javascript", ("dashboard.js", "forms.js")),
+    "dashboard.js": (
+        "text/javascript",
+        ("dashboard.js", "times.js", "tables.js", "charts.js", "forms.js"),
+    ),
     "icon.svg": ("image/svg+xml", ("icon.svg",)),
 }
 
@@ -520,10 +523,10 @@ def _saved(answer: Download) -> Response:
 
 
 async def _static(request: Request) -> Response:
-    found = STATIC.get(request.path_params["name"])
-    if found is None:
+    name = request.path_params["name"]
+    if name not in STATIC:
         return PlainTextResponse("There is no such file.", 404)
-    kind, parts = found
+    kind, parts = STATIC[name]
     folder = files("tradewind.dashboard.look").joinpath("static")
     data = b"\n".join(folder.joinpath(part).read_bytes() for part in parts)
     return Response(data, media_type=kind, headers={"cache-control": "max-age=60"})
