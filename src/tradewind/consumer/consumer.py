@@ -393,7 +393,7 @@ class ServerConsumer(Taker):
     def misses(self, seq: int, subject: bytes) -> bool:
         """Whether a message is not delivered, or not acknowledged yet."""
         return self.cursor.accepts(subject) and (
-            self.acks.is_awaited(seq) or self.acks.is_parked(seq) or self.cursor.is_left(seq)
+            self.acks.is_awaited(seq) or self.acks.is_unsent(seq) or self.cursor.is_left(seq)
         )
 
     def revive(self, seq: int) -> None:

@@ -434,6 +434,8 @@ cdef class Delivery(TakerPart):
                 self.sending_again = False
                 self.sending_parked = True
                 self.sending_deliveries = 1
+                if not self.acks.is_unsent(seq):
+                    self.sending_deliveries += self.acks.deliveries(seq)
                 return 1
             self.acks.forget(seq)
             seq = ready_seq(self.acks.keys)
@@ -698,7 +700,7 @@ cdef class Delivery(TakerPart):
         if acks.rule == ACK_ALL \
                 and (consumer_seq <= acks.floor_consumer or seq <= acks.floor_stream):
             return True
-        if acks.keys != NULL and acks.is_parked(seq):
+        if acks.keys != NULL and acks.is_unsent(seq):
             return False
         if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
             self.owner.sampled(seq, consumer_seq, deliveries)

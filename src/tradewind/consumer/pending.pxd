@@ -82,16 +82,15 @@ cdef class AckState:
     cdef void _note_all(self) noexcept nogil
     cdef int64_t _find(self, uint64_t seq) noexcept nogil
     cdef uint32_t _position(self, uint64_t seq) noexcept nogil
-    cdef PendingEntry* _add(self, uint64_t seq, uint64_t key=*) except NULL
+    cdef PendingEntry* _add(self, uint64_t seq, uint64_t key=*, bint parked=*) except NULL
     cdef int _make_room(self) except -1
     cdef void _kill(self, uint32_t index) noexcept nogil
-    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil
-    cdef void _move_keyed_floor(self) noexcept nogil
+    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept
     cpdef void settle_floor(self) noexcept
     cdef uint64_t _first_seq(self, bint parked) noexcept nogil
-    cdef void _find_floor(self) noexcept nogil
     cdef void _leave_key(self, uint32_t index) noexcept nogil
     cdef int park(self, uint64_t seq, uint64_t key, int64_t now_ns) except -1
+    cpdef bint is_unsent(self, uint64_t seq) noexcept
     cdef uint64_t unknown_seq(self) noexcept nogil
     cdef int set_key(self, uint64_t seq, uint64_t key) except -1
     cdef int _rebuild_keys(self) except -1

@@ -14,12 +14,10 @@ Rules of the floor: the ack of a message counts for the consumer sequence of its
 When nothing is pending, the floor equals what was delivered; when the message right after the floor
 is acknowledged, the floor moves to just before the next pending one.
 
-With order per key, `keys` knows the key of each pending message, and a message whose key is busy is
-*parked*: it counts as pending here and in the saved state, so that it is delivered after a restart,
-whichever server reads that; its consumer sequence is 0 until it is sent. Messages are then not sent
-in stream order: the floor of the stream is just before the first pending message, and that of the
-consumer is at most just before the lowest pending number, which is determined anew when as many
-messages have left as are pending.
+With order per key, a message whose key is busy is *parked*: it counts as pending, also in the saved
+state, so that any server delivers it after a restart; its consumer sequence is 0 until it is sent.
+The floor of the stream is then just before the first pending message, that of the consumer at most
+just before the lowest pending number, which is looked for after as many changes as are pending.
 """
 
 from libc.stdlib cimport free, malloc, realloc
@@ -27,7 +25,8 @@ from libc.string cimport memmove
 from tradewind cimport invariants
 from tradewind.consumer.ordered_keys cimport (
     KEY_HASH_MIN, KEY_UNKNOWN, NONE, UNORDERED, add_keyed, clear_ordered_keys, free_ordered_keys,
-    is_mostly_empty, new_ordered_keys, rebuilt_keys, remove_keyed, reserve_keyed, start_keyed)
+    is_mostly_empty, key_is_free, new_ordered_keys, rebuilt_keys, remove_keyed, reserve_keyed,
+    start_keyed)
 from tradewind.saturated cimport later
 from tradewind.seconds cimport SECOND_NS
 
@@ -53,6 +52,11 @@ RULES = {"none": ACK_NONE, "all": ACK_ALL, "explicit": ACK_EXPLICIT, "flow_contr
 cdef inline bint is_sooner(const Due* one, const Due* other) noexcept nogil:
     """Whether a message is due before another: if at the same time, in stream order."""
     return one.due_ns < other.due_ns or (one.due_ns == other.due_ns and one.seq < other.seq)
+
+
+cdef inline bint was_sent(const PendingEntry* entry) noexcept nogil:
+    """Whether a message was delivered at least once."""
+    return entry.resting != PARKED or entry.consumer_seq != 0
 
 
 cdef class AckState:
@@ -188,7 +192,8 @@ cdef class AckState:
         self.end = target
         return 0
 
-    cdef PendingEntry* _add(self, uint64_t seq, uint64_t key=KEY_UNKNOWN) except NULL:
+    cdef PendingEntry* _add(self, uint64_t seq, uint64_t key=KEY_UNKNOWN,
+                            bint parked=False) except NULL:
         """Add a live entry for a sequence that has none; `key` is the hash of its key."""
         cdef uint32_t index
         cdef PendingEntry* entry
@@ -205,7 +210,7 @@ cdef class AckState:
                             (self.end - index) * sizeof(uint32_t))
             self.end += 1
         if self.keys != NULL:
-            self.places[index] = add_keyed(self.keys, key, seq, False)
+            self.places[index] = add_keyed(self.keys, key, seq, parked)
             if key == KEY_UNKNOWN and (self.unknown_from == 0 or seq < self.unknown_from):
                 self.unknown_from = seq
         entry = &self.entries[index]
@@ -234,7 +239,7 @@ cdef class AckState:
         while not self.entries[self.begin].live:
             self.begin += 1
 
-    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil:
+    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept:
         """Update the floor after a pending message is gone; see the rules above."""
         cdef uint32_t index
         if self.count == 0:
@@ -242,7 +247,10 @@ cdef class AckState:
             self.floor_stream = self.delivered_stream
             return
         if self.keys != NULL:
-            self._move_keyed_floor()
+            self.floor_stream = max(self.floor_stream, self.entries[self.begin].seq - 1)
+            self.floor_age += 1
+            if self.floor_age * 2 > self.count:
+                self.settle_floor()
             return
         if consumer_seq != self.floor_consumer + 1:
             return
@@ -264,23 +272,20 @@ cdef class AckState:
         if self.keys != NULL:
             self.keys.limit = limit
             self._rebuild_keys()
-            return
-        assert self.capacity == 0, "order per key begins before the first delivery"
-        self.keys = new_ordered_keys(limit, seed)
-        if self.keys == NULL:
-            raise MemoryError
+        else:
+            assert self.capacity == 0, "order per key begins before the first delivery"
+            self.keys = new_ordered_keys(limit, seed)
+            if self.keys == NULL:
+                raise MemoryError
 
     cdef int park(self, uint64_t seq, uint64_t key, int64_t now_ns) except -1:
         """Pass a message whose key is busy, and have it wait for that."""
-        cdef PendingEntry* entry = self._add(seq, KEY_UNKNOWN)
+        cdef PendingEntry* entry = self._add(seq, key, True)
         entry.consumer_seq = 0
         entry.time_ns = now_ns
         entry.resting = PARKED
         self.parked_count += 1
         self.delivered_stream = max(self.delivered_stream, seq)
-        self.set_key(seq, key)
-        if self.unknown_from == seq:
-            self.unknown_from = 0
         self._note(seq)
         return 0
 
@@ -309,9 +314,18 @@ cdef class AckState:
         return 0
 
     cdef int set_key(self, uint64_t seq, uint64_t key) except -1:
-        """Set the key of a pending message. All that is parked has one."""
+        """Set the key of a pending message. One beyond the limit, sent before a restart, is parked.
+        """
         cdef int64_t index = self._find(seq)
-        cdef bint is_parked = self.entries[index].resting == PARKED
+        cdef PendingEntry* entry = &self.entries[index]
+        cdef bint is_parked = entry.resting == PARKED
+        if not is_parked and not entry.resting and entry.ticket == 0 \
+                and not key_is_free(self.keys, key) \
+                and not 0 < self.max_deliver <= self.deliveries(seq):
+            is_parked = True
+            entry.resting = PARKED
+            entry.due_ns = 0
+            self.parked_count += 1
         if reserve_keyed(self.keys) != 0:
             raise MemoryError
         if is_parked:
@@ -320,7 +334,6 @@ cdef class AckState:
         return 0
 
     cdef int _rebuild_keys(self) except -1:
-        """Build the keys again, in as much memory as they need."""
         cdef OrderedKeys* keys = rebuilt_keys(self.keys, self.places, self.begin, self.end)
         if keys == NULL:
             raise MemoryError
@@ -328,22 +341,12 @@ cdef class AckState:
         self.keys = keys
         return 0
 
-    cdef void _move_keyed_floor(self) noexcept nogil:
-        """Update the floor where messages are not sent in stream order; some are pending."""
-        self.floor_stream = max(self.floor_stream, self.entries[self.begin].seq - 1)
-        self.floor_age += 1
-        if self.floor_age * 2 > self.count:
-            self._find_floor()
-
     cpdef void settle_floor(self) noexcept:
         """Make the floor of an ordered consumer exact; it may lag behind what is acknowledged."""
-        if self.keys != NULL and self.floor_age:
-            self._find_floor()
-
-    cdef void _find_floor(self) noexcept nogil:
-        """Determine the floor of an ordered consumer."""
         cdef uint32_t index
         cdef uint64_t lowest = self.delivered_consumer + 1
+        if self.floor_age == 0:
+            return
         for index in range(self.begin, self.end):
             if self.entries[index].live and self.entries[index].consumer_seq:
                 lowest = min(lowest, self.entries[index].consumer_seq)
@@ -567,7 +570,6 @@ cdef class AckState:
         return True
 
     cdef void _rest(self, PendingEntry* entry) noexcept nogil:
-        """Leave an entry pending without redelivering it."""
         entry.due_ns = 0
         entry.resting = RESTING
         self._unqueue(entry)
@@ -661,7 +663,10 @@ cdef class AckState:
             self.delivered_stream = max(self.delivered_stream, seq)
         elif self.entries[index].resting == PARKED:
             entry = &self.entries[index]
-            entry.consumer_seq = self.delivered_consumer
+            if entry.consumer_seq:
+                self.redelivered[seq] = self.redelivered.get(seq, 0) + 1
+            else:
+                entry.consumer_seq = self.delivered_consumer
             self.parked_count -= 1
             if self.places[index] != NONE:
                 start_keyed(self.keys, self.places[index])
@@ -701,8 +706,8 @@ cdef class AckState:
         if self.rule == ACK_NONE:
             return 0
         index = self._find(seq)
-        if index >= 0 and self.entries[index].resting == PARKED:
-            return 0    # it was never sent
+        if index >= 0 and not was_sent(&self.entries[index]):
+            return 0
         if self.redelivered and self.redelivered.pop(seq, None) is not None:
             self._note(seq)
         if self.attempts:
@@ -780,7 +785,7 @@ cdef class AckState:
         """
         cdef int64_t index = self._find(seq)
         cdef uint64_t consumer_seq
-        cdef bint was_parked = index >= 0 and self.entries[index].resting == PARKED
+        cdef bint is_known = index >= 0 and was_sent(&self.entries[index])
         deliveries = self.deliveries(seq)
         if self.redelivered.pop(seq, None) is not None:
             self._note(seq)
@@ -791,7 +796,7 @@ cdef class AckState:
         consumer_seq = self.entries[index].consumer_seq
         self._kill(<uint32_t>index)
         self._move_floor(consumer_seq, seq)
-        return None if was_parked else (consumer_seq, deliveries)
+        return (consumer_seq, deliveries) if is_known else None
 
     def purge(self, uint64_t first_seq, uint64_t next_seq):
         """Drop everything below `first_seq`, which was purged; `next_seq` is the next to be
@@ -809,7 +814,7 @@ cdef class AckState:
                     self.floor_consumer = max(self.floor_consumer, consumer_seq)
                 self.redelivered.pop(self.entries[self.begin].seq, None)
                 self._kill(self.begin)
-            self.floor_age += 1
+            self.floor_age += self.keys != NULL
             self.settle_floor()
         if self.count == 0:
             if self.redelivered:
@@ -856,7 +861,7 @@ cdef class AckState:
 
     @property
     def awaited_count(self):
-        """The number of messages that are delivered and not acknowledged."""
+        """The number of messages in flight."""
         return self.count - self.parked_count
 
     @property
@@ -906,13 +911,12 @@ cdef class AckState:
 
     def is_awaited(self, uint64_t seq):
         """Whether a message is delivered and not acknowledged."""
-        cdef int64_t index = self._find(seq)
-        return index >= 0 and self.entries[index].resting != PARKED
+        return self._find(seq) >= 0 and not self.is_unsent(seq)
 
-    def is_parked(self, uint64_t seq):
-        """Whether a message waits for its key, and was not delivered yet."""
+    cpdef bint is_unsent(self, uint64_t seq) noexcept:
+        """Whether a message is parked, and was never delivered."""
         cdef int64_t index = self._find(seq)
-        return index >= 0 and self.entries[index].resting == PARKED
+        return index >= 0 and not was_sent(&self.entries[index])
 
     def delivered_at(self, uint64_t seq):
         """When a pending message was last delivered."""

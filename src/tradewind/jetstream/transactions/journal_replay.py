@@ -142,7 +142,7 @@ class _Replayer:
             cursor.advance(passed)
             if passed != seq:
                 acks.nak(passed, consumer_seq, -1, now_ns)
-        if acks.is_parked(seq):  # it was sent after the saved state
+        if acks.is_unsent(seq):  # it was sent after the saved state
             acks.deliver(seq, now_ns)
         if not acks.is_awaited(seq):
             return
