@@ -24,6 +24,7 @@ STUB = ROOT / "src/tradewind/sync.pyi"
 CLASSES = {
     "connection": ["Connection"],
     "core.subscription": ["Subscription"],
+    "schema_bucket": ["Schemas", "SchemaFollower"],
     "bucket_manager": ["KvBuckets", "ObjectStores"],
     "kv.kv": ["KeyValue"],
     "kv.coded": ["CodedKeyValue"],
@@ -31,6 +32,7 @@ CLASSES = {
     "objects.objects": ["ObjectStore"],
     "objects.object_download": ["ObjectReader"],
     "kv.watch": ["Watcher", "InitialItems"],
+    "stream_schedules": ["StreamSchedules"],
     "services.discovery": ["Services"],
     "services.services": ["Service", "Group"],
     "jetstream": ["JetStream"],

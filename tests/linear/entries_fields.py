@@ -26,6 +26,7 @@ from tradewind.client.core.headers import decode_headers
 from tradewind.client.errors import ClientError
 from tradewind.client.jetstream import has_message_id
 from tradewind.client.kv.atomic_changes import number_in
+from tradewind.client.kv.codecs import Base64Keys, PathKeys
 from tradewind.client.kv.entries import check_key
 from tradewind.client.kv.kv_types import check_filter, ttl_ns_of
 from tradewind.client.objects.object_types import decode_info, encode_name
@@ -337,6 +338,7 @@ register(
 for what, modules, check in (
     ("key of a bucket", ("client.kv.entries",), check_key),
     ("filter of keys", ("client.kv.kv_types",), check_filter),
+    ("path as a key of a bucket", ("client.kv.codecs",), PathKeys().encode_key),
     ("time to live of a value", ("client.kv.kv_types",), ttl_ns_of),
     ("name of a bucket", ("client.streams.bucket_settings",), check_bucket),
     ("name of an object", ("client.objects.object_types",), encode_name),
@@ -355,6 +357,17 @@ for what, modules, check in (
             seconds_max=3.0,
         )
     )
+register(
+    EntryPoint(
+        "encoded key of a bucket",
+        ("client.kv.codecs",),
+        NAME_BYTES,
+        text_reader(Base64Keys().decode_key),
+        (b"YWI", b".", b"=", b"-", b"_", b"/"),
+        (b"YWI.Yw",),
+        refusals=(ValueError,),
+    )
+)
 register(
     EntryPoint(
         "number in a bucket",

@@ -60,7 +60,8 @@ def test_lazy_names_are_those_that_type_checkers_see(name: str) -> None:
 
 def test_every_error_of_the_client_is_found_in_one_module() -> None:
     for module in (client_errors, api_errors):
-        for name, value in vars(module).items():
+        for name in dir(module):
+            value = getattr(module, name)
             if isinstance(value, type) and issubclass(value, tradewind.errors.TradewindError):
                 if name == "ApiError":
                     continue

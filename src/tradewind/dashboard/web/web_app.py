@@ -39,6 +39,7 @@ from tradewind.dashboard.views import (
     bucket_views,
     connection_views,
     consumer_changes,
+    consumer_list_views,
     consumer_views,
     dead_letter_views,
     kv_changes,
@@ -83,10 +84,13 @@ View = Callable[[Call], Awaitable[Answer]]
 READ_ONLY: Final = "The dashboard was started with --read-only: nothing can be changed here."
 STALE: Final = "This page was too old. Reload it and try again."
 STATUSES: Final = {"denied": 403, "missing": 404, "away": 503, "refused": 409, "failed": 502}
-# Each file that pages load, with its type and the files that it is made of.
-STATIC: Final = {
+# The files that pages load: their kind, and the parts that each is made of.
+STATIC: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "style.css": ("text/css", ("style.css", "forms.css")),
-    "dashboard.js": ("text/javascript", ("dashboard.js", "forms.js")),
+    "dashboard.js": (
+        "text/javascript",
+        ("dashboard.js", "times.js", "tables.js", "charts.js", "forms.js"),
+    ),
     "icon.svg": ("image/svg+xml", ("icon.svg",)),
 }
 
@@ -102,7 +106,7 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/new-stream", stream_forms.show_new),
     (STREAM, stream_views.show),
     (STREAM + "/subjects", stream_views.show_subjects),
-    (STREAM + "/consumers", stream_views.show_consumers),
+    (STREAM + "/consumers", consumer_list_views.show_of_stream),
     (STREAM + "/config", stream_views.show_config),
     (STREAM + "/integrity", stream_integrity.show),
     (STREAM + "/integrity/checkpoint", stream_integrity.save_checkpoint),
@@ -124,7 +128,7 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/publish", message_views.show_publish),
     ("/request", request_views.show),
     ("/connections", connection_views.show),
-    ("/consumers", consumer_views.show_all),
+    ("/consumers", consumer_list_views.show_all),
     ("/accounts", account_views.show),
     ("/objects", object_views.show_all),
     ("/new-store", object_views.show_new),
@@ -532,10 +536,10 @@ def _saved(answer: Download) -> Response:
 
 
 async def _static(request: Request) -> Response:
-    found = STATIC.get(request.path_params["name"])
-    if found is None:
+    name = request.path_params["name"]
+    if name not in STATIC:
         return PlainTextResponse("There is no such file.", 404)
-    kind, parts = found
+    kind, parts = STATIC[name]
     folder = files("tradewind.dashboard.look").joinpath("static")
     data = b"\n".join(folder.joinpath(part).read_bytes() for part in parts)
     return Response(data, media_type=kind, headers={"cache-control": "max-age=60"})
