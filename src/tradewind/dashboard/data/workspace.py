@@ -23,6 +23,7 @@ from tradewind.dashboard.data.dead_letter_data import Redrives
 from tradewind.dashboard.data.integrity import Integrity
 from tradewind.dashboard.data.samplers import Observation, Question, Samplers
 from tradewind.dashboard.data.sql_data import Queries
+from tradewind.dashboard.data.survey import Survey
 from tradewind.dashboard.data.transfer_data import Transfers
 from tradewind.dashboard.data.watch_data import Watches
 from tradewind.errors import TradewindError
@@ -71,6 +72,7 @@ class Workspace:
         self._last_error = ""
         self._refusal = ""
         self._was_connected = False
+        self.survey = Survey(lambda: self.jetstream)
         self.catalog = Catalog(self)
         self.queries = Queries(self.options)
         self.advisories.on_streams_changed(lambda _stream: self.samplers.forget(NAMES_KEY))
@@ -80,6 +82,7 @@ class Workspace:
     def start(self) -> None:
         """Start connecting in the background."""
         self._starting = asyncio.create_task(self._start(), name="dashboard connection")
+        self.survey.start()
 
     async def wait_started(self) -> None:
         """Wait for the first connection; AuthorizationError if the login is refused."""
@@ -91,6 +94,7 @@ class Workspace:
     async def close(self) -> None:
         """Close the connection and end all requests."""
         self.queries.close()
+        await self.survey.close()
         await self.samplers.close()
         await self.watches.close()
         await self.redrives.close()

@@ -11,7 +11,6 @@ from tradewind.api.consumer_types import PriorityPolicy
 from tradewind.client.api_errors import ConsumerNotFoundError
 from tradewind.client.why.asking import consumer_knowledge
 from tradewind.client.why.consumer_reasons import Knowledge, explain, filter_subjects, is_full
-from tradewind.dashboard.data.catalog import chosen
 from tradewind.dashboard.data.changes import config_text
 from tradewind.dashboard.data.connection_data import ask_subscribers
 from tradewind.dashboard.data.page_texts import count, limit, short, since, span_ns, time_text
@@ -29,83 +28,19 @@ from tradewind.dashboard.look.page_layout import (
     heading,
     live,
     page,
-    pager,
     problem_note,
-    table,
     why_card,
 )
-from tradewind.dashboard.views.call import Answer, Call, PageAnswer, number
-from tradewind.dashboard.views.stream_views import (
-    CONSUMER_COLUMNS,
-    cluster_facts,
-    consumer_kind,
-    consumer_row,
-)
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer
+from tradewind.dashboard.views.consumer_list_views import consumer_kind
+from tradewind.dashboard.views.stream_views import cluster_facts
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo, SequenceInfo
     from tradewind.dashboard.data.samplers import Observation
     from tradewind.dashboard.data.series import Series
 
-# The page of all consumers queries at most this many streams.
-STREAMS_ASKED: Final = 10
-PER_STREAM: Final = 20
 SUBSCRIBERS_SECONDS: Final = 10.0
-
-
-async def show_all(call: Call) -> Answer:
-    """Show consumers, stream by stream; those of a few streams at a time."""
-    first = number(call.query, "first")
-    search = call.query.get("search", "")
-    find = tag(
-        "form",
-        tag(
-            "input",
-            type="search",
-            name="search",
-            value=search,
-            placeholder="Part of a stream's name",
-            aria_label="Part of a stream's name",
-        ),
-        tag("button", "Search"),
-        action="/consumers",
-        method="get",
-        class_="row",
-    )
-    content = live("all-consumers", await _all(call, search, first))
-    return PageAnswer(
-        page(call.visit, "consumers", "Consumers", heading("Consumers", find), content)
-    )
-
-
-async def _all(call: Call, search: str, first: int) -> list[Child]:
-    catalog = call.workspace.catalog
-    names = await catalog.names()
-    if names.value is None:
-        return [problem_note(names.problem)]
-    found = chosen(names.value.names, search)
-    shown = found[first : first + STREAMS_ASKED]
-    cards: list[Child] = [problem_note(names.problem)]
-    for name in shown:
-        seen = await catalog.consumer_page(name, 0)
-        if seen.value is None:
-            cards.append(card(name, problem_note(seen.problem)))
-            continue
-        if not seen.value.total:
-            continue
-        shown_rows = seen.value.consumers[:PER_STREAM]
-        rows = [consumer_row(info, seen.value.rates) for info in shown_rows]
-        more = seen.value.total - len(rows)
-        link = tag("a", "all" if more > 0 else "stream", href=address("streams", name, "consumers"))
-        text = f" and {count(more)} more" if more > 0 else ""
-        cards.append(card(name, table(CONSUMER_COLUMNS, rows, empty=""), text, actions=link))
-    if len(cards) == 1:
-        cards.append(tag("p", "None of these streams has consumers.", class_="empty"))
-    cards.append(pager(("consumers",), first, STREAMS_ASKED, len(found), search=search))
-    return cards
-
-
-# ---------------------------------------------------------------------- one consumer
 
 
 async def show(call: Call) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
@@ -26,6 +27,8 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.look.table_order import TableColumn, TableOrder, sorting_of
+from tradewind.dashboard.views.attention_card import state_badge
 from tradewind.dashboard.views.call import (
     Answer,
     Call,
@@ -37,9 +40,28 @@ from tradewind.dashboard.views.call import (
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
+    from tradewind.dashboard.data.survey import StreamSummary, Survey
 
-COLUMNS = ("Stream", "Subjects", "Messages#", "Size#", "Consumers#", "Last message")
+COLUMNS = (
+    TableColumn("State", "state"),
+    TableColumn("Stream", "name"),
+    TableColumn("Subjects"),
+    TableColumn("Messages#", "messages"),
+    TableColumn("Size#", "size"),
+    TableColumn("Consumers#", "consumers"),
+    TableColumn("Last message", "last"),
+)
 SUBJECTS_SHOWN = 3
+# How long the first view waits for the first round of the survey.
+SURVEY_SECONDS = 0.5
+_ORDERS: dict[str, Callable[[StreamSummary], Any]] = {
+    "state": lambda stream: stream.verdict.rank,
+    "name": lambda stream: stream.name,
+    "messages": lambda stream: stream.messages,
+    "size": lambda stream: stream.bytes,
+    "consumers": lambda stream: stream.consumers,
+    "last": lambda stream: stream.last_ts,
+}
 
 
 async def show(call: Call) -> Answer:
@@ -82,7 +104,10 @@ async def _rows(call: Call, search: str, first: int) -> list[Child]:
     names = await catalog.names()
     if names.value is None:
         return [problem_note(names.problem)]
-    found = chosen(names.value.names, search)
+    survey = call.workspace.survey
+    await survey.watched(SURVEY_SECONDS)
+    sorting = sorting_of(call.query, ("streams",), COLUMNS, **_kept(search))
+    found = sorted_names(chosen(names.value.names, search), survey, sorting)
     if not found:
         text = f"No stream has {search!r} in its name." if search else "There are no streams yet."
         return [problem_note(names.problem), tag("p", text, class_="empty")]
@@ -94,19 +119,51 @@ async def _rows(call: Call, search: str, first: int) -> list[Child]:
         card(
             "",
             table(
-                COLUMNS, [_row(name, info, now_ns) for name, info in rows], empty="Nothing here."
+                COLUMNS,
+                [_row(survey, name, info, now_ns) for name, info in rows],
+                empty="Nothing here.",
+                sorting=sorting,
             ),
-            pager(("streams",), first, ROWS, len(found), search=search, go="1" if search else ""),
+            pager(("streams",), first, ROWS, len(found), sort=sorting.text, **_kept(search)),
+            order_note(survey, len(found)),
         ),
     ]
 
 
-def _row(name: str, info: StreamInfo | Problem, now_ns: int) -> list[Child]:
+def _kept(search: str) -> dict[str, str]:
+    """The search, as links to other rows and orders repeat it."""
+    return {"search": search, "go": "1"} if search else {}
+
+
+def sorted_names(names: list[str], survey: Survey, sorting: TableOrder) -> list[str]:
+    """The names in the order of a table; streams that were not examined yet come last."""
+    known = survey.streams
+    examined = [name for name in names if name in known]
+    rest = [name for name in names if name not in known]
+    key = _ORDERS[sorting.key]
+    # TableOrder twice: equal ones stay in the order of their names.
+    examined.sort(key=lambda name: key(known[name]), reverse=sorting.is_down)
+    if sorting.key == "name":
+        return sorted(names, reverse=sorting.is_down)
+    return [*examined, *rest]
+
+
+def order_note(survey: Survey, rows: int) -> Markup | None:
+    """The note that the order is not final, while streams have not been examined."""
+    if survey.is_whole or rows <= 1 or survey.problem is not None:
+        return None
+    known = len(survey.streams)
+    text = f"{count(known)} of {count(max(survey.streams_total, rows))} streams were examined so "
+    return tag("p", f"{text}far; the order changes until all are.", class_="faint")
+
+
+def _row(survey: Survey, name: str, info: StreamInfo | Problem, now_ns: int) -> list[Child]:
     link = tag("a", name, href=address("streams", name))
     if isinstance(info, Problem):
-        return [link, absence(info), "", "", "", ""]
+        return ["", link, absence(info), "", "", "", ""]
     state = info.state
     return [
+        state_badge(survey.verdict_of(info)),
         [link, " ", *marks(info)],
         subjects_text(info.config),
         count(state.messages),
