@@ -82,6 +82,8 @@ class BatchCheck:
         timing, ends = self._checks.check_origin(message, self._turn.now_ns)
         rollup = self._rollup(message, so_far, is_schedule=timing is not None)
         self._check_room(message, counted, so_far, rollup)
+        if self._checks.door is not None:
+            self._checks.check_schema(message, is_schedule=timing is not None)
         so_far.subjects[message.subject] = so_far.subjects.get(message.subject, 0) + 1
         so_far.count += 1
         skip = config.retention is RetentionPolicy.INTEREST and not self._checks.wanted(

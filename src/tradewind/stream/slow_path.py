@@ -86,7 +86,7 @@ class SlowPath:
         try:
             verdict = self.check(message)
         except errors.ApiError as error:
-            self.refuse(reply, error)
+            self.turn_away(message, reply, error)
         else:
             self.carry_out(message, verdict, reply)
 
@@ -125,6 +125,12 @@ class SlowPath:
             seq = self._storing.store(message, verdict)
             tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
             self._ingest.acknowledge(reply, seq, tail=tail)
+
+    def turn_away(self, message: Publish, reply: bytes, error: errors.ApiError) -> None:
+        """Refuse a message, unless another stream takes it as a dead letter."""
+        door = self._checks.door
+        if door is None or not door.bury(message, reply, error):
+            self.refuse(reply, error)
 
     def refuse(self, reply: bytes, error: errors.ApiError) -> None:
         """Send a publisher the error, and record it in a trace."""
