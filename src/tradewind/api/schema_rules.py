@@ -29,7 +29,7 @@ _SUBJECT: Final = "{subject}"
 
 
 class SchemaRule(msgspec.Struct, frozen=True):
-    """What a stream does with messages that do not obey their schema."""
+    """The action of a stream on messages that do not obey their schema."""
 
     action: str
     stream: str = ""

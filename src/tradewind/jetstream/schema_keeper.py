@@ -216,6 +216,8 @@ class SchemaKeeper:
     def attach(self) -> None:
         """See `Companion`."""
         self._hosted.stream.checks.door = self
+        # What they hold was not checked when it came.
+        self._hosted.stream.slow_path.staging.clear()
         # Importing takes tenths of a second, which no publisher should wait for.
         self._hosted.engine.workers.submit(load_libraries, _ignore)
 

@@ -325,7 +325,7 @@ class PublishChecks(msgspec.Struct):
     def _admit(self, message: Publish, accept: Accept) -> Accept:
         """Check the payload and the limits, which come last."""
         if self.door is not None:
-            self.check_schema(message, is_schedule=accept.timing is not None)
+            self.check_schema(message)
         if (error := self.resources(self.counted_size(message))) is not None:
             raise error
         if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
@@ -336,7 +336,7 @@ class PublishChecks(msgspec.Struct):
             self.check_room(message, accept.rollup)
         return accept
 
-    def check_schema(self, message: Publish, *, is_schedule: bool) -> None:
+    def check_schema(self, message: Publish) -> None:
         """ApiError if the payload does not obey the schema of its subject.
 
         A schedule must obey that of its target too, under which it will be published.
@@ -345,8 +345,8 @@ class PublishChecks(msgspec.Struct):
         if door is None or (not message.payload and _KEY_OPERATION in message.header):
             return  # the marker of a deleted key
         door.check(message.subject, message.header, message.payload)
-        if is_schedule and not fields.get(header_fields.SCHEDULE_SOURCE):
-            target = fields.get(header_fields.SCHEDULE_TARGET, b"")
+        target = fields.get(header_fields.SCHEDULE_TARGET)
+        if target and not fields.get(header_fields.SCHEDULE_SOURCE):
             door.check(target, message.header, message.payload)
 
     def check_room(

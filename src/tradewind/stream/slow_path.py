@@ -14,7 +14,7 @@ except for an expired message, which goes when its marker is there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.chain.chain_entries import EXPIRED
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from tradewind.stream.schedules import ScheduledRun
     from tradewind.stream.storing import MessageStorage
     from tradewind.stream.stream_context import StreamContext
+
+
+# The last part of a batch that only ends it.
+BATCH_END: Final = b"eob"
 
 
 class SlowPath:
@@ -178,6 +182,8 @@ class SlowPath:
         """Add a message to an atomic batch, and store the batch with its last message."""
         try:
             self._checks.admit_part(message)
+            if self._checks.door is not None:
+                self._check_part(message)
             batch = self.staging.add(message, self._turn.monotonic_ns)
         except errors.ApiError as error:
             self.refuse(reply, error)
@@ -189,9 +195,23 @@ class SlowPath:
         else:
             self._ingest.commit_batch(batch, reply)
 
+    def _check_part(self, message: Publish) -> None:
+        """Compare a message of an atomic batch with its schema as it comes, since all of them
+        together would take too long; ApiError ends the batch.
+        """
+        if message.fields.get(header_fields.BATCH_COMMIT) == BATCH_END:
+            return  # it is not stored
+        try:
+            self._checks.check_schema(message)
+        except errors.ApiError:
+            batch_id = message.fields[header_fields.BATCH_ID]
+            if self.staging.drop(batch_id):
+                self._batch_abandoned(batch_id, "incomplete")
+            raise
+
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
         """Store a batch that needs a closer look, if all checks succeed; StoreError."""
-        checks = BatchCheck(self._checks, self._turn)
+        checks = BatchCheck(self._checks, self._turn, is_checked=True)
         verdicts = []
         size = 0
         try:

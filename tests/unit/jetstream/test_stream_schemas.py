@@ -110,6 +110,34 @@ def test_an_atomic_batch_with_a_wrong_message_is_refused_as_a_whole() -> None:
     assert world.payloads() == [GOOD, GOOD]
 
 
+def test_a_wrong_part_ends_its_atomic_batch_at_once() -> None:
+    """Checking all of them with the last one could take seconds."""
+    world = World(config={"allow_atomic": True})
+    batch = {"Nats_Batch_Id": "b"}
+    world.publish(GOOD, **batch, Nats_Batch_Sequence="1")
+    assert error_of(world.publish(WRONG, **batch, Nats_Batch_Sequence="2")) == PROBLEM
+    rest = world.publish(GOOD, **batch, Nats_Batch_Sequence="3", Nats_Batch_Commit="1")
+    assert "incomplete" in error_of(rest)
+    world.publish(GOOD, Nats_Batch_Id="c", Nats_Batch_Sequence="1")
+    ended = world.publish(
+        WRONG, Nats_Batch_Id="c", Nats_Batch_Sequence="2", Nats_Batch_Commit="eob"
+    )
+    assert error_of(ended) == ""
+    assert world.payloads() == [GOOD]
+
+
+def test_an_open_batch_does_not_outlive_the_beginning_of_checks() -> None:
+    world = World(config={"allow_atomic": True})
+    body: dict[str, Any] = {"name": "S", "subjects": ["S.>"], "allow_atomic": True}
+    world.peer.api("STREAM.UPDATE.S", body)
+    batch = {"Nats_Batch_Id": "b"}
+    world.publish(WRONG, **batch, Nats_Batch_Sequence="1")
+    world.peer.api("STREAM.UPDATE.S", {**body, "metadata": world.metadata})
+    last = world.publish(GOOD, **batch, Nats_Batch_Sequence="2", Nats_Batch_Commit="1")
+    assert "incomplete" in error_of(last)
+    assert world.payloads() == []
+
+
 def test_a_fast_batch_is_checked_message_by_message() -> None:
     world = World(config={"allow_batched": True})
     connection, peer = world.peer.connection, world.peer
@@ -151,7 +179,6 @@ def test_a_schedule_is_checked_as_what_it_will_publish() -> None:
 
 def test_what_another_stream_republishes_is_checked() -> None:
     world = World()
-    world.peer.create("R", subjects=["r.>"], republish={"src": "r.>", "dest": "S.{{wildcard(1)}}"})
     world.peer.create("Q", subjects=["q.>"], republish={"src": "q.*", "dest": "S.$1"})
     for payload in (WRONG, GOOD):
         world.peer.publish("q.a", payload)

@@ -100,6 +100,7 @@ def test_hostile_json_is_refused_in_one_line(payload: bytes) -> None:
         ({"pattern": "(?=a)b"}, 'is not a "regex"'),
         ({"properties": {str(n): {} for n in range(SUBSCHEMAS_MAX)}}, "more than 1000 parts"),
         ({"enum": list(range(COST_MAX))}, "too intricate"),
+        ({"enum": [{"a": n} for n in range(1000)]}, "too intricate"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_with_the_reason(schema: Any, problem: str) -> None:
