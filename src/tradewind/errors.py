@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tradewind.backups.backup_errors import BackupError as BackupError
     from tradewind.chain.chain_entries import ChainError as ChainError
     from tradewind.client.api_errors import *  # noqa: F403 - one class for each code of the API
     from tradewind.client.errors import *  # noqa: F403
@@ -86,6 +87,7 @@ class CorruptRecord(StoreError):  # noqa: N818 - it names what was found, not wh
 # The modules of the client with nothing but errors, of which all are found here.
 _CLIENT: Final = ("tradewind.client.errors", "tradewind.client.api_errors")
 _OTHERS: Final = {
+    "BackupError": "tradewind.backups.backup_errors",
     "ChainError": "tradewind.chain.chain_entries",
     "CheckpointError": "tradewind.spark.errors",
     "DataLossError": "tradewind.spark.errors",
@@ -116,7 +118,7 @@ if not TYPE_CHECKING:  # a name that does not exist is an error to type checkers
             return getattr(importlib.import_module(_OTHERS[name]), name)
         if name.endswith("Error"):
             for module in _CLIENT:
-                found = vars(importlib.import_module(module)).get(name)
+                found = getattr(importlib.import_module(module), name, None)
                 if found is not None:
                     return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -126,10 +128,10 @@ if not TYPE_CHECKING:  # a name that does not exist is an error to type checkers
 
         names = {*_OTHERS}
         for module in (__name__, *_CLIENT):
-            members = vars(importlib.import_module(module))
-            names |= {
-                name
-                for name, value in members.items()
-                if isinstance(value, type) and issubclass(value, TradewindError)
-            }
+            source = importlib.import_module(module)
+            # Those of this module itself are not looked up by `dir`, which is this function.
+            for name in vars(source) if module == __name__ else dir(source):
+                value = getattr(source, name)
+                if isinstance(value, type) and issubclass(value, TradewindError):
+                    names.add(name)
         return sorted(names - {"ApiError"})

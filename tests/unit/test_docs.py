@@ -322,6 +322,7 @@ def test_python_blocks_that_need_only_us_run(
 def test_some_blocks_run() -> None:
     assert {page for page, _ in RUNNABLE} == {
         "docs/reference/CLIENT.md",
+        "docs/how-to/CELERY.md",
         "docs/how-to/DEAD_LETTERS.md",
         "docs/how-to/DECODERS.md",
         "docs/how-to/INTEGRITY.md",
