@@ -174,6 +174,19 @@ class SchemaTable:
             node.names.append(name)
         return root
 
+    def document_for(self, subject: str, named: str = "") -> SchemaVersion | None:
+        """The version that a payload was written with, None: its subject has no schema.
+
+        SchemaError if the version that it names is not there.
+        """
+        name = self.name_for(subject)
+        if not name:
+            return None
+        asked = split_key(named) if named else (name, max(self._versions[name]))
+        if asked is None or asked[0] != name or asked[1] not in self._versions[name]:
+            raise SchemaError(f"header {HEADER} names {shortened(named)!r}, no version of {name}")
+        return read_document(self._versions[name][asked[1]].value)
+
     def check(self, subject: str, payload: bytes, named: str = "") -> SchemaVerdict:
         """The verdict on a payload. `named` is the version that the message names."""
         name = self.name_for(subject)

@@ -228,6 +228,8 @@ def test_values_are_written_and_read_again_in_each_format() -> None:
         encode_value(document, {"id": "x"})
     with pytest.raises(SchemaError, match="cannot be read as avro"):
         decode_value(document, b"")
+    with pytest.raises(SchemaError, match="1 bytes follow the record"):
+        decode_value(document, payload + b"x")
     proto = version(descriptors(), "protobuf", "shop.Order")
     payload = encode_value(proto, {"id": 7, "lines": [{"sku": "a"}]})
     assert decode_value(proto, payload) == {"id": 7, "lines": [{"sku": "a"}]}
