@@ -675,7 +675,6 @@ def test_flags_and_keys_that_are_absent_are_in_the_comparison() -> None:
     assert {f for f in ALL_FLAGS if f"-{f}" not in named and f"--{f}" not in named} == set()
     keys = {
         *absent.REFUSED_TOP,
-        *absent.REFUSED_AUTHORIZATION,
         *absent.REFUSED_TLS,
         *absent.REFUSED_JETSTREAM,
         *absent.NOTICES,

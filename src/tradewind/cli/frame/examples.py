@@ -82,6 +82,8 @@ EXAMPLES: Final = (
     "sub --stream ORDERS --last",
     "table add ORDERS --to lake/orders",
     "table status",
+    "schedule ls",
+    "schedule mv PLANS plans.report --after 2h",
     "template ls",
     "template try orders.eu.new",
     "top",

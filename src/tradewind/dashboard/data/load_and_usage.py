@@ -37,7 +37,14 @@ ANSWER_SECONDS: Final = 1.0
 STALL_SECONDS: Final = 0.1
 SERVERS_MAX: Final = 256
 HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
-FIGURES: Final = ("messages_in", "messages_out", "bytes_in", "bytes_out", "connections")
+FIGURES: Final = (
+    "messages_in",
+    "messages_out",
+    "bytes_in",
+    "bytes_out",
+    "connections",
+    "slow_consumers",
+)
 
 
 class MachineLoad(msgspec.Struct, frozen=True):
@@ -87,7 +94,14 @@ class AccountSnapshot(msgspec.Struct, frozen=True):
 def figures(account: AccountSnapshot) -> Sequence[float]:
     """The figures that charts store, in the order of FIGURES."""
     load = account.load
-    return (load.messages_in, load.messages_out, load.bytes_in, load.bytes_out, load.connections)
+    return (
+        load.messages_in,
+        load.messages_out,
+        load.bytes_in,
+        load.bytes_out,
+        load.connections,
+        load.slow_consumers,
+    )
 
 
 async def ask_account(connection: Connection) -> AccountSnapshot:

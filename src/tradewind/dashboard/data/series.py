@@ -9,6 +9,7 @@ import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 KEPT_SECONDS: Final = 15 * 60
@@ -77,6 +78,12 @@ class Series:
                 points.append(Point(time, grown / passed if known else None))
             before = place
         return points
+
+    def growth(self, name: str) -> float:
+        """By how much a counter has grown in all; a counter that was reset counts from zero."""
+        values = [self._values[name][place] for place in self._places()]
+        pairs = pairwise(values)
+        return sum(now - before if now >= before else now for before, now in pairs)
 
     def last_rate(self, name: str) -> float | None:
         """The newest rate; None if it is unknown."""

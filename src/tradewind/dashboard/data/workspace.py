@@ -21,8 +21,10 @@ from tradewind.dashboard.data.advisories import Advisories
 from tradewind.dashboard.data.catalog import NAMES_KEY, Catalog
 from tradewind.dashboard.data.dead_letter_data import Redrives
 from tradewind.dashboard.data.integrity import Integrity
+from tradewind.dashboard.data.rights import ALL_RIGHTS, Rights, ask_rights
 from tradewind.dashboard.data.samplers import Observation, Question, Samplers
 from tradewind.dashboard.data.sql_data import Queries
+from tradewind.dashboard.data.survey import Survey
 from tradewind.dashboard.data.transfer_data import Transfers
 from tradewind.dashboard.data.watch_data import Watches
 from tradewind.errors import TradewindError
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 REQUEST_SECONDS: Final = 5.0
 HEALTH_SECONDS: Final = 10.0
 ACCOUNTS_SECONDS: Final = 3.0
+RIGHTS_SECONDS: Final = 60.0
 State = Literal["connecting", "connected", "reconnecting", "refused"]
 
 
@@ -71,6 +74,7 @@ class Workspace:
         self._last_error = ""
         self._refusal = ""
         self._was_connected = False
+        self.survey = Survey(lambda: self.jetstream)
         self.catalog = Catalog(self)
         self.queries = Queries(self.options)
         self.advisories.on_streams_changed(lambda _stream: self.samplers.forget(NAMES_KEY))
@@ -80,6 +84,7 @@ class Workspace:
     def start(self) -> None:
         """Start connecting in the background."""
         self._starting = asyncio.create_task(self._start(), name="dashboard connection")
+        self.survey.start()
 
     async def wait_started(self) -> None:
         """Wait for the first connection; AuthorizationError if the login is refused."""
@@ -91,6 +96,7 @@ class Workspace:
     async def close(self) -> None:
         """Close the connection and end all requests."""
         self.queries.close()
+        await self.survey.close()
         await self.samplers.close()
         await self.watches.close()
         await self.redrives.close()
@@ -171,6 +177,15 @@ class Workspace:
             return await load_and_usage.ask_health(self.connection)
 
         return await self.samplers.see(Question("health", ask, HEALTH_SECONDS))
+
+    async def rights(self) -> Rights:
+        """The rules of this login; all rights as long as the server has not told them."""
+
+        async def ask() -> Rights:
+            return await ask_rights(self.connection)
+
+        seen = await self.samplers.see(Question("rights", ask, RIGHTS_SECONDS))
+        return seen.value or ALL_RIGHTS
 
     async def accounts(self, *, is_whole: bool) -> Observation[account_data.Accounts]:
         """The accounts that the login may see."""

@@ -21,6 +21,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.views.attention_card import attention_card
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from tradewind.dashboard.data.series import Series
 
 HAPPENINGS_SHOWN: Final = 12
+# How long the first view waits for the first round of the survey.
+SURVEY_SECONDS: Final = 0.5
 SERVERS: Final = (
     "Server",
     "Health",
@@ -57,6 +60,7 @@ async def show(call: Call) -> Answer:
     seen = await call.workspace.account()
     is_whole = seen.value is not None and seen.value.load.is_whole
     health = await call.workspace.health() if is_whole else None
+    await call.workspace.survey.watched(SURVEY_SECONDS)
     content = live("overview", _content(call, seen, health))
     return PageAnswer(page(call.visit, "overview", "Overview", heading("Overview"), content))
 
@@ -66,12 +70,16 @@ def _content(
 ) -> list[Child]:
     account = seen.value
     happened = _happenings(call.workspace.advisories.newest())
+    slow = int(seen.series.growth("slow_consumers"))
+    told = health.value if health is not None else None
+    attention = attention_card(call.workspace.survey, account, told, slow)
     if account is None:
-        return [problem_note(seen.problem), happened]
+        return [problem_note(seen.problem), attention, happened]
     load = account.load
     scope = "all servers" if load.is_whole else "this account"
     return [
         problem_note(seen.problem),
+        attention,
         _numbers(account, seen.series, scope),
         problem_note(account.load_problem),
         grid(
