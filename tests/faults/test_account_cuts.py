@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import pytest
 
 import tradewind
 import tradewind.sync
-from harness import wait_for
+from harness import ServerProcess, wait_for
 from tradewind.api.account_backup_types import KnownPart
 from tradewind.backups import AccountBackups, RestoreChoice, account_cut_reading, cut_reading
 from tradewind.backups.account_api import AccountApi
@@ -207,30 +208,62 @@ def test_very_many_messages_in_flight_are_saved_with_their_consumers(
         assert (info.num_ack_pending, info.delivered.stream_seq) == (100, 200)
 
 
-def test_a_user_who_may_not_read_everything_backs_up_what_is_allowed(tmp_path: Path) -> None:
-    config = tmp_path / "server.conf"
+ROOT = Path(__file__).parent.parent.parent
+
+
+def documented_permissions() -> list[str]:
+    """The subjects of the table in BACKUP.md."""
+    page = (ROOT / "docs" / "how-to" / "BACKUP.md").read_text()
+    table = page.partition("### Permissions")[2].partition("\n## ")[0]
+    return re.findall(r"`(\$[^`]+)`", table)
+
+
+@contextmanager
+def with_user(folder: Path, publish: str) -> Iterator[tuple[str, tradewind.sync.Connection]]:
+    """A server with an administrator and `some`, who has these permissions to publish."""
+    config = folder / "server.conf"
     config.write_text(
         "listen: 127.0.0.1:-1\n"
-        f'jetstream {{ store_dir: "{tmp_path}/store" }}\n'
+        f'jetstream {{ store_dir: "{folder}/store" }}\n'
         "authorization { users: [ { user: admin, password: a }, { user: some, password: s,"
-        ' permissions: { publish: { deny: ["$JS.API.STREAM.SNAPSHOT.SECRET"] } } } ] }\n'
+        f" permissions: {{ publish: {{ {publish} }} }} }} ] }}\n"
     )
-    from harness import ServerProcess
-
     process = ServerProcess("tradewind", ["-c", str(config)])
     try:
         url = process.wait_ready().url
         with connect(url, user="admin", password="a", timeout=SECONDS) as admin:
             for name in ("OPEN", "SECRET"):
                 admin.jetstream_manager().streams.add(name=name, subjects=[name.lower()])
-        backups = AccountBackups(str(tmp_path / "place"))
+            yield url, admin
+    finally:
+        process.stop()
+
+
+def test_a_user_who_may_not_read_everything_backs_up_what_is_allowed(tmp_path: Path) -> None:
+    backups = AccountBackups(str(tmp_path / "place"))
+    with with_user(tmp_path, 'deny: ["$JS.API.STREAM.SNAPSHOT.SECRET"]') as (url, _):
         with connect(url, user="some", password="s", timeout=2) as some:
             record = backups.create(some)
         assert record.cut == "stream"
         assert [link.name for link in record.streams] == ["OPEN"]
         assert list(record.failed) == ["SECRET"]
-    finally:
-        process.stop()
+
+
+def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:
+    allowed = documented_permissions()
+    assert "$TW.API.BACKUP.>" in allowed
+    backups = AccountBackups(str(tmp_path / "place"))
+    with with_user(tmp_path, f"allow: {allowed}") as (url, admin):
+        admin.jetstream_manager().templates.put("t", match="t.*", stream="T_{1}", idle=3600)
+        with connect(url, user="some", password="s", timeout=5) as some:
+            for number in range(2):
+                admin.jetstream().publish("open", b"x" * (1_000_000 * number))
+                record = backups.create(some)
+                assert (record.cut, record.failed, record.template_count) == ("account", {}, 1)
+            choice = RestoreChoice(renames={"OPEN": "OPEN2"}, skips_existing=True)
+            report = backups.restore(some, record, choice)
+        assert (report.failed, report.skipped, report.templates) == ({}, ["SECRET"], 1)
+        assert admin.jetstream_manager().streams.info("OPEN2").state.messages == 2
 
 
 def test_cuts_are_read_by_a_client_that_trusts_nothing() -> None:

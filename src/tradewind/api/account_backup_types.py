@@ -34,8 +34,8 @@ CUT_BYTES_MAX: Final = 512 * 1024
 
 
 class KnownPart(ApiStruct, frozen=True, kw_only=True):
-    """What a client has of a stream: its messages up to `last_seq`, and how many there were from
-    `first_seq` on.
+    """The part of a stream that a client has: up to `last_seq`; `messages` are from `first_seq`
+    on.
     """
 
     created: Time = always(ZERO_TIME)
@@ -48,11 +48,13 @@ class BackupCutRequest(ApiStruct, frozen=True, kw_only=True):
     """BACKUP.CUT: all streams of the account in one moment, with what follows on `known`.
 
     A cut is complete if the messages after what is known are few. With `final` it has consumers and
-    removed sequences in any case.
+    removed sequences in any case. With `named_only`, streams that are not in `known` come without
+    messages and removed sequences: the client expects that they have not changed.
     """
 
     deliver_subject: str = always("")
     known: dict[str, KnownPart] = field(default_factory=dict)
+    named_only: bool = False
     final: bool = False
     chunk_size: Int = 0
     window_size: Int = 0

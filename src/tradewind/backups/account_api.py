@@ -252,7 +252,7 @@ class ArchiveDownload:
         return entry
 
     def rest(self) -> Iterator[bytes]:
-        """What follows the entries that were taken, as it arrives."""
+        """Everything after the entries that were taken, as it arrives."""
         yield bytes(self._reader.data[self._reader.offset :])
         while not self._is_over or self._decompressor.pending:
             try:

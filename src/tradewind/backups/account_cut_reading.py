@@ -19,6 +19,7 @@ from tradewind.api.account_backup_types import (
     CutHead,
     KnownPart,
 )
+from tradewind.api.base import encode
 from tradewind.backups.account_api import (
     AccountApi,
     ArchiveDownload,
@@ -34,6 +35,9 @@ from tradewind.store.format.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+# The other members of a request.
+REQUEST_BYTES = 1024
 
 
 class _StreamHeader(msgspec.Struct, kw_only=True):
@@ -62,6 +66,10 @@ class CutPart(msgspec.Struct):
     messages: bytes
 
 
+class CutTooLargeError(BackupError):
+    """A cut cannot be asked for in one request."""
+
+
 class TakenCut(msgspec.Struct):
     """All streams of an account at a time, by name."""
 
@@ -71,10 +79,18 @@ class TakenCut(msgspec.Struct):
 
 
 def take_account_cut(
-    api: AccountApi, known: Mapping[str, KnownPart], *, is_final: bool = False
+    api: AccountApi,
+    known: Mapping[str, KnownPart],
+    *,
+    named_only: bool = False,
+    is_final: bool = False,
 ) -> TakenCut:
-    """Take a cut; NotTradewindError if the server has none, JetStreamApiError if it refuses."""
-    body = {"known": dict(known), "final": is_final}
+    """Take a cut; NotTradewindError if the server has none, JetStreamApiError if it refuses,
+    CutTooLargeError if too many streams are known.
+    """
+    body = {"known": dict(known), "named_only": named_only, "final": is_final}
+    if len(encode(body)) > api.connection.max_payload - REQUEST_BYTES:
+        raise CutTooLargeError("too many streams have changed for one request")
     with ArchiveDownload(api, "backup_cut", "", body, "cut of the account") as download:
         entry = download.next_entry()
         if entry.name != CUT_HEAD:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tradewind.api.account_backup_types import KnownPart
 from tradewind.api.template_types import StreamTemplate, TemplateListResponse
 from tradewind.api.times import format_time
 from tradewind.backups.account_api import AccountApi, StreamFacts
+from tradewind.backups.account_cut_reading import CutTooLargeError
 from tradewind.backups.backup_check import BackupCheck
 from tradewind.backups.backup_documents import FORMAT, BackedUpStream, BackupRecord
 from tradewind.backups.backup_errors import BackupError, StreamReadError
@@ -66,6 +66,7 @@ class BackupCreation:
         self._total_bytes = 0
         self._links: list[BackedUpStream] = []
         self._failed: dict[str, str] = {}
+        self._is_torn = False  # in spite of a cut, a stream has a moment of its own
         self._saving = StreamSaving(repository, api, self._before, self._watch)
 
     def run(self, comment: str = "") -> BackupRecord:
@@ -85,7 +86,7 @@ class BackupCreation:
             started=started,
             cut_at=cut_at or started,
             finished=format_time(time.time_ns()),
-            cut="account" if cut_at else "stream",
+            cut="account" if cut_at and not self._is_torn else "stream",
             server=self._api.server,
             streams=self._links,
             templates=self._repository.put_document(templates) if templates else "",
@@ -160,23 +161,14 @@ class BackupCreation:
         """Save all streams as they are in one moment; "" if this server cannot, or if the user may
         not read all streams.
         """
-        known = {
-            each.name: KnownPart(
-                created=link.created,
-                first_seq=link.first_seq,
-                last_seq=link.last_seq,
-                messages=link.messages,
-            )
-            for each in facts
-            if (link := self._before.get(each.name)) and self._saving.is_continued(each)
-        }
-        reading = CutReading(self._saving, known)
+        reading = CutReading(self._saving, facts)
         try:
             cut = reading.last_cut()
-        except (NotTradewindError, NotAllowedError, PermissionsError):
+        except (NotTradewindError, NotAllowedError, PermissionsError, CutTooLargeError):
             return ""
         for name, part in sorted(cut.parts.items()):
             self._add(name, partial(reading.saved, part))
+        self._is_torn = reading.has_own_moments
         return cut.time
 
 

@@ -1,6 +1,6 @@
 """Reads an account up to a moment: cut, read what is much, cut again.
 
-Owns the rounds and their end. What a cut leaves out is read while the server goes on; the next cut
+Owns the rounds and their end. The rest of a cut is read while the server goes on; the next cut
 then leaves out less. If a stream grows faster than it can be read, the last cut is taken as it is,
 and messages that are removed before they are read are missing.
 """
@@ -14,36 +14,66 @@ from tradewind.backups.account_cut_reading import CutPart, TakenCut, take_accoun
 from tradewind.backups.backup_documents import BackedUpStream, MessageRange, SavedStream
 from tradewind.backups.backup_errors import StreamReadError
 from tradewind.backups.message_ranges import PagesUpdate, RangeWriter
-from tradewind.backups.stream_saving import kept_state
+from tradewind.backups.stream_saving import is_as_saved, kept_state
 from tradewind.client.api_errors import StreamNotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tradewind.backups.account_api import StreamFacts
     from tradewind.backups.stream_saving import StreamSaving
 
 CUTS_MAX: Final = 10
 
 
 class CutReading:
-    """One backup's way to its cut. `known` is what the last backup has of streams that go on."""
+    """One backup's way to its cut, from what the server has told of its streams before."""
 
-    def __init__(self, saving: StreamSaving, known: dict[str, KnownPart]) -> None:
+    def __init__(self, saving: StreamSaving, facts: Iterable[StreamFacts]) -> None:
         self._saving = saving
-        self._known = dict(known)
+        # Told to the server of streams that have changed; of others, that they have not.
+        self._known: dict[str, KnownPart] = {}
         # Streams that begin with the messages of the last backup.
-        self._continued = set(known)
+        self._continued: set[str] = set()
         self._new: dict[str, list[MessageRange]] = {}
         self._unreadable: dict[str, StreamReadError] = {}
+        self.has_own_moments = False  # a stream was saved as it was after the cut
+        for each in facts:
+            self._name(each)
+
+    def _name(self, facts: StreamFacts) -> bool:
+        """Tell the server about a stream from now on, if it has changed since the last backup."""
+        link = self._saving.before.get(facts.name)
+        if link is None or not self._saving.is_continued(facts):
+            self._continued.discard(facts.name)
+            self._known[facts.name] = KnownPart(created=facts.created)
+            return True
+        self._continued.add(facts.name)
+        if is_as_saved(facts, link):
+            return False
+        self._known[facts.name] = KnownPart(
+            created=link.created,
+            first_seq=link.first_seq,
+            last_seq=link.last_seq,
+            messages=link.messages,
+        )
+        return True
 
     def last_cut(self) -> TakenCut:
         """The cut of the backup; what is after it, and what it brings itself, is not stored yet."""
         for number in range(1, CUTS_MAX + 1):
-            cut = take_account_cut(self._saving.api, self._known, is_final=number == CUTS_MAX)
-            for part in cut.parts.values():
-                self._note(part)
-            if cut.is_complete:
+            is_last = number == CUTS_MAX
+            cut = take_account_cut(self._saving.api, self._known, named_only=True, is_final=is_last)
+            is_complete = cut.is_complete
+            for name, part in cut.parts.items():
+                if name in self._known:
+                    self._note(part)
+                elif self._name(part.facts):
+                    is_complete = False  # it has changed just now
+            if is_complete:
                 break
             for part in cut.parts.values():
-                if not part.has_all:
+                if not part.has_all and not is_last:
                     self._read(part)
         return cut
 
@@ -75,13 +105,14 @@ class CutReading:
             unchanged = saving.unchanged(facts, part.consumers)
             if unchanged is not None:
                 return unchanged
-        if part.removed is None:
-            return saving.saved(facts)  # it has too many blocks for one turn of the server
         before = SavedStream(name=name, created="", config={}, state={}, pages=[])
         if name in self._continued:
             before = saving.repository.stream(saving.before[name])
             if before.state == kept_state(facts.state) and name not in self._new:
                 return saving.link(saving.new_record(facts, before.pages, part.consumers))
+        if part.removed is None:
+            self.has_own_moments = True
+            return saving.saved(facts)  # it has too many blocks for one turn of the server
         new = self._new.pop(name, [])
         last_seq = facts.number("last_seq")
         if part.has_all:

@@ -181,6 +181,17 @@ def kept_state(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: state[name] for name in _KEPT if name in state}
 
 
+def is_as_saved(facts: StreamFacts, link: BackedUpStream) -> bool:
+    """Whether a stream has the messages that it had in a backup."""
+    now = [facts.state.get(name) for name in ("messages", "first_seq", "last_seq", "last_ts")]
+    return facts.created == link.created and now == [
+        link.messages,
+        link.first_seq,
+        link.last_seq,
+        link.last_ts,
+    ]
+
+
 def fingerprint(
     created: str, config: Mapping[str, Any], state: Mapping[str, Any], consumers: str
 ) -> str:

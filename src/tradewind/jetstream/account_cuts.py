@@ -1,14 +1,14 @@
 """One moment of a whole account: the states of all streams and consumers in one turn of the loop.
 
-Owns taking a cut, and its form as an archive. A cut has what cannot be asked for later without a
-difference: last sequences, consumers, which messages are removed, and the newest messages, if they
-are few. A client reads what is more before, and asks again, until little is left. Whatever takes
-long is left out after TURN_NS, and the client is told so.
+Owns taking a cut, and its form as an archive. A cut has everything that would be different
+later: last sequences, consumers, which messages are removed, and the newest messages, if they
+are few. A client reads all others before, and asks again, until little is left. After TURN_NS,
+the rest is left out, and the cut says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from tradewind.api.account_backup_types import (
     CUT_REMOVED,
     CUT_STREAM_PREFIX,
     SEQUENCE_BYTES,
+    BackupCutRequest,
     CutHead,
     CutStream,
     KnownPart,
@@ -69,7 +70,7 @@ class ConsumerPart(msgspec.Struct):
     state: ConsumerState
 
 
-class StreamPart(msgspec.Struct):
+class StreamMoment(msgspec.Struct):
     """A stream in a cut. `removed` are the first and last sequence of each block with the set of
     those without a message; None if they are left out.
     """
@@ -86,9 +87,7 @@ class StreamPart(msgspec.Struct):
 def take_cut(
     engine: JetStreamEngine,
     tenant: JetStreamAccount,
-    known: Mapping[str, KnownPart],
-    *,
-    is_final: bool,
+    request: BackupCutRequest,
 ) -> Steps[AccountCut]:
     """Take a cut in one turn. If very many messages are in flight, consumers are looked at in the
     turns before, so that they may be a little older than their streams.
@@ -109,7 +108,7 @@ def take_cut(
                 if seen % CONSUMERS_PER_STEP == 0 or consumer.acks.count > CONSUMERS_PER_STEP:
                     yield let_others_go_first
     # No step from here on: this is the moment.
-    return AccountCut(engine, tenant, known, before, is_final=is_final)
+    return AccountCut(engine, tenant, request, before)
 
 
 class AccountCut:
@@ -121,10 +120,8 @@ class AccountCut:
         self,
         engine: JetStreamEngine,
         tenant: JetStreamAccount,
-        known: Mapping[str, KnownPart],
+        request: BackupCutRequest,
         before: ConsumersBefore | None,
-        *,
-        is_final: bool,
     ) -> None:
         self.account: Account = tenant.account
         self.label = f"account '{tenant.name}'"
@@ -132,9 +129,10 @@ class AccountCut:
         self._clock = engine.broker.clock
         self._until_ns = self._clock.monotonic_ns() + TURN_NS
         self._room = CUT_BYTES_MAX
-        self._known = known
+        self._known = request.known
+        self._named_only = request.named_only
         self.parts = [self._part(hosted) for hosted in tenant.streams.values()]
-        self.is_complete = is_final or all(part.has_all for part in self.parts)
+        self.is_complete = request.final or all(part.has_all for part in self.parts)
         if self.is_complete:
             for part in self.parts:
                 self._complete(part, before)
@@ -151,31 +149,38 @@ class AccountCut:
         return self._clock.monotonic_ns() > self._until_ns
 
     def _known_part(self, hosted: HostedStream) -> KnownPart | None:
-        """What the client has of this stream, if it is the stream that it means."""
+        """The part of this stream that the client has, if it is the stream that it means."""
         known = self._known.get(hosted.name)
         if known is None or known.created != format_time(hosted.stream.created_ns):
             return None
         return known if known.last_seq <= hosted.stream.store.last_seq else None
 
-    def _part(self, hosted: HostedStream) -> StreamPart:
+    def _is_expected(self, hosted: HostedStream) -> bool:
+        """Whether the client expects that the stream has not changed."""
+        return self._named_only and hosted.name not in self._known
+
+    def _part(self, hosted: HostedStream) -> StreamMoment:
         store = hosted.stream.store
+        if self._is_expected(hosted):
+            return StreamMoment(hosted, store.state, store.last_seq, True, b"", [])
         known = self._known_part(hosted)
         after = known.last_seq if known is not None else 0
         messages, has_all = b"", after >= store.last_seq or not store.msgs
-        if not has_all and self._room > 0 and not self._is_late():
+        # About how much it is: most of what is too much is not even begun.
+        size = (store.last_seq - after) * store.bytes // max(store.msgs, 1)
+        if not has_all and size // 2 <= self._room and not self._is_late():
             try:
                 first = max(after + 1, store.first_seq)
                 found = pack_messages(store, store.filter(), first, store.last_seq, self._room)
             except StoreError:
-                pass  # whoever reads these messages learns why
+                pass  # a request for these messages is answered with the reason
             else:
-                messages, has_all = found[0], not found[1]
-                self._room -= len(messages)
-        if not has_all:
-            messages = b""
-        return StreamPart(hosted, store.state, after, has_all, messages, [])
+                if not found[1]:
+                    messages, has_all = found[0], True
+                    self._room -= len(messages)
+        return StreamMoment(hosted, store.state, after, has_all, messages, [])
 
-    def _complete(self, part: StreamPart, before: ConsumersBefore | None) -> None:
+    def _complete(self, part: StreamMoment, before: ConsumersBefore | None) -> None:
         """Add what only the last cut of a backup needs."""
         hosted, state = part.hosted, part.state
         if before is not None:
@@ -185,6 +190,8 @@ class AccountCut:
         known = self._known_part(hosted)
         if state.deleted == 0:
             part.removed = []
+        elif self._is_expected(hosted):
+            part.removed = None
         elif known is not None and (known.first_seq, known.last_seq, known.messages) == (
             state.first_seq,
             state.last_seq,
@@ -252,7 +259,7 @@ def _consumer_part(consumer: ServerConsumer) -> ConsumerPart:
     return ConsumerPart(consumer.name, consumer.config, consumer.state())
 
 
-def _stream_entry(part: StreamPart, now_ns: int) -> ArchiveEntry:
+def _stream_entry(part: StreamMoment, now_ns: int) -> ArchiveEntry:
     stream = part.hosted.stream
     header = CutStream(
         created=format_time(stream.created_ns),

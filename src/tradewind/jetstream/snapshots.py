@@ -59,7 +59,7 @@ NO_INTEREST: Final = b"NATS/1.0 408 No Interest\r\n\r\n"
 NO_FLOW: Final = b"NATS/1.0 408 No Flow Response\r\n\r\n"
 
 
-class Delivery(Protocol):
+class ChunkDelivery(Protocol):
     """How the receiver wants a backup; a size of 0 is the default."""
 
     @property
@@ -116,7 +116,7 @@ class Snapshots:
     def prepare(
         self,
         source: SnapshotSource,
-        request: Delivery,
+        request: ChunkDelivery,
     ) -> Callable[[], None]:
         """Prepare a backup of what its source has now; call the result to begin. ApiError if there
         are too many.
@@ -138,7 +138,7 @@ class Snapshot:
         self,
         engine: JetStreamEngine,
         source: SnapshotSource,
-        request: Delivery,
+        request: ChunkDelivery,
         running: set[Snapshot],
     ) -> None:
         self._engine = engine
@@ -349,7 +349,7 @@ class Snapshot:
         self._send_or_fail()
 
 
-class StreamSource:
+class StreamArchive:
     """A stream as it is now, with `consumers`, from `first_seq` up to its last sequence."""
 
     def __init__(

@@ -17,7 +17,7 @@ from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.responses import StreamSnapshotResponse
 from tradewind.jetstream.account_cuts import take_cut
 from tradewind.jetstream.api_request import Answer, ApiRequest, DurableAnswer
-from tradewind.jetstream.snapshots import StreamSource
+from tradewind.jetstream.snapshots import StreamArchive
 from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def cut(request: ApiRequest) -> Steps[Answer]:
     request.requester.check_deed(ENDPOINT_BY_NAME["stream_snapshot"], "*")
     if not is_valid_literal(content.deliver_subject):
         raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID()
-    taken = yield from take_cut(
-        request.engine, request.tenant, content.known, is_final=content.final
-    )
+    taken = yield from take_cut(request.engine, request.tenant, content)
     begin = request.engine.snapshots.prepare(taken, content)
     response = BackupCutResponse(
         streams=len(taken.parts), complete=taken.is_complete, time=taken.time
@@ -49,7 +47,7 @@ def read(request: ApiRequest) -> DurableAnswer:
     if not is_valid_literal(content.deliver_subject):
         raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID()
     state = hosted.stream.state(hosted.shown_count)
-    source = StreamSource(
+    source = StreamArchive(
         request.engine, hosted, state, request.client, [], max(content.first_seq, 1)
     )
     begin = request.engine.snapshots.prepare(source, content)
