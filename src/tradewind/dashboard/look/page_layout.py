@@ -105,6 +105,7 @@ def _side(visit: Visit, place: str) -> Markup:
     ]
     foot: list[Child] = [
         tag("button", "Theme", type="button", id="theme", class_="plain"),
+        tag("button", "Times: local", type="button", id="zone", class_="plain"),
         tag("span", f"Version {__version__}", class_="faint"),
     ]
     if visit.is_read_only:
