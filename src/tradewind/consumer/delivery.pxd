@@ -57,7 +57,7 @@ cdef class Delivery(TakerPart):
     cdef readonly AckReplies replies        # to acknowledgements
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
-    cdef public bint is_preview             # its ack subjects are those of the previews
+    cdef public bint is_legacy             # its ack subjects are those of the previews
     cdef public bint samples                # acknowledgements are measured
     cdef public bint paused
     cdef readonly bint closed

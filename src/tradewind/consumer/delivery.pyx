@@ -515,7 +515,7 @@ cdef class Delivery(TakerPart):
             self.reply + self.prefix_size, self.sending_deliveries, self.sending_seq,
             self.acks.delivered_consumer + 1, record.timestamp,
             pending - (0 if self.sending_again else 1))
-        if self.is_preview:
+        if self.is_legacy:
             message.reply_size = without_last_numbers(self.reply, message.reply_size)
         return message.subject_size + message.reply_size + message.total_size
 
@@ -656,7 +656,7 @@ cdef class Delivery(TakerPart):
                             message.body[:message.header_size], payload[:size])
             return 1
         self.active_ns = self.turn.monotonic_ns
-        if not read_ack_subject(message.subject, message.subject_size, self.is_preview, &parsed) \
+        if not read_ack_subject(message.subject, message.subject_size, self.is_legacy, &parsed) \
                 or parsed.seq == 0:
             return 1
         if self.router.spans is not None:
@@ -677,7 +677,7 @@ cdef class Delivery(TakerPart):
         """Handle an ack that the server sent to itself, after that delivery has ended."""
         cdef AckSubject parsed
         cdef uint32_t size = <uint32_t>len(subject)
-        if not self.closed and read_ack_subject(subject, size, self.is_preview, &parsed) \
+        if not self.closed and read_ack_subject(subject, size, self.is_legacy, &parsed) \
                 and parsed.seq:
             if payload in (b"", b"+ACK", b"+OK"):
                 answer = self.acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
