@@ -79,7 +79,7 @@ NEEDED = {
         {"name": "T", "match": "t.*.>", "stream": "T_{1}", "idle": 10**10},
         ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.CREATE.X"),
     ),
-    "commit": (
+    "transaction": (
         "COMMIT",
         {
             "publishes": [message("S.b")],
