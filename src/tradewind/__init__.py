@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         SlowConsumer,
     )
     from tradewind.client.jetstream import JetStream
+    from tradewind.client.kv.codecs import Base64Keys, Base64Values, PathKeys
     from tradewind.client.kv.entries import Entry
     from tradewind.client.kv.kv import KeyValue
     from tradewind.client.kv.kv_types import Operation
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
 _LAZY = {
     "AccountInfo": "tradewind.api.responses",
     "AckPolicy": "tradewind.api.consumer_types",
+    "Base64Keys": "tradewind.client.kv.codecs",
+    "Base64Values": "tradewind.client.kv.codecs",
     "Closed": "tradewind.client.events",
     "Compression": "tradewind.api.stream_types",
     "Connected": "tradewind.client.events",
@@ -107,6 +110,7 @@ _LAZY = {
     "ObjectInfo": "tradewind.client.objects.object_types",
     "ObjectStore": "tradewind.client.objects.objects",
     "Operation": "tradewind.client.kv.kv_types",
+    "PathKeys": "tradewind.client.kv.codecs",
     "PersistMode": "tradewind.api.stream_types",
     "Placement": "tradewind.api.stream_types",
     "PriorityPolicy": "tradewind.api.consumer_types",
@@ -144,6 +148,8 @@ _LAZY = {
 __all__ = [
     "AccountInfo",
     "AckPolicy",
+    "Base64Keys",
+    "Base64Values",
     "Closed",
     "Compression",
     "Connected",
@@ -171,6 +177,7 @@ __all__ = [
     "ObjectInfo",
     "ObjectStore",
     "Operation",
+    "PathKeys",
     "PersistMode",
     "Placement",
     "PriorityPolicy",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tradewind.backups.backup_errors import BackupError as BackupError
     from tradewind.chain.chain_entries import ChainError as ChainError
     from tradewind.client.api_errors import *  # noqa: F403 - one class for each code of the API
     from tradewind.client.errors import *  # noqa: F403
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.errors import PipelineError as PipelineError
     from tradewind.pipelines.errors import PipelineFileError as PipelineFileError
     from tradewind.recovery.recovery_errors import RecoveryError as RecoveryError
+    from tradewind.schemas.schema_errors import SchemaError as SchemaError
     from tradewind.spark.errors import CheckpointError as CheckpointError
     from tradewind.spark.errors import DataLossError as DataLossError
     from tradewind.spark.errors import OptionError as OptionError
@@ -85,6 +87,7 @@ class CorruptRecord(StoreError):  # noqa: N818 - it names what was found, not wh
 # The modules of the client with nothing but errors, of which all are found here.
 _CLIENT: Final = ("tradewind.client.errors", "tradewind.client.api_errors")
 _OTHERS: Final = {
+    "BackupError": "tradewind.backups.backup_errors",
     "ChainError": "tradewind.chain.chain_entries",
     "CheckpointError": "tradewind.spark.errors",
     "DataLossError": "tradewind.spark.errors",
@@ -98,6 +101,7 @@ _OTHERS: Final = {
     "PipelineFileError": "tradewind.pipelines.errors",
     "RecoveryError": "tradewind.recovery.recovery_errors",
     "RowError": "tradewind.spark.errors",
+    "SchemaError": "tradewind.schemas.schema_errors",
     "SparkSetupError": "tradewind.spark.errors",
     "SupersededError": "tradewind.spark.errors",
     "UnknownOutcomeError": "tradewind.spark.errors",

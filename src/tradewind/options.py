@@ -64,6 +64,7 @@ class UserOptions(msgspec.Struct, frozen=True):
     nkey: str = ""
     permissions: PermissionRules | None = None
     connection_types: frozenset[str] = frozenset()  # empty: any
+    proxy_required: bool = False
 
 
 class CalloutOptions(msgspec.Struct, frozen=True):
@@ -84,7 +85,7 @@ class AuthorizationOptions(msgspec.Struct, frozen=True):
     """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`.
 
     `defined` distinguishes an empty block from none: the former refuses clients without
-    credentials.
+    credentials. `proxy_required` is about the single user or the token.
     """
 
     user: str = ""
@@ -95,6 +96,7 @@ class AuthorizationOptions(msgspec.Struct, frozen=True):
     default_permissions: PermissionRules | None = None
     callout: CalloutOptions | None = None
     defined: bool = False
+    proxy_required: bool = False
 
 
 class TraceRule(msgspec.Struct, frozen=True):
@@ -385,6 +387,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     server_name: str = ""  # empty: made of the host's name and the server id
     client_advertise: str = ""
     known_servers: tuple[str, ...] = ()  # host:port of others, which INFO names too
+    trusted_proxies: tuple[str, ...] = ()  # public nkeys
     server_tags: tuple[str, ...] = ()
     server_metadata: dict[str, str] = msgspec.field(default_factory=dict)
     # Monitoring: port 0 is off, -1 any free port.

@@ -17,6 +17,7 @@ from tradewind.client.errors import (
     DisconnectedError,
     NoServersError,
     OperationTimeoutError,
+    OptionsError,
     PendingLimitError,
     StaleConnectionError,
 )
@@ -184,6 +185,73 @@ async def test_close_while_reconnecting(start: StartServer) -> None:
         first.signal(signal.SIGKILL)
         await events.wait(Disconnected)
     assert events.all[-1] == Closed(None)
+
+
+# ---------------------------------------------------------------------- by request
+
+
+async def test_a_wanted_reconnect_moves_on_with_all_that_was_sent(start: StartServer) -> None:
+    servers = [start(), start()]
+    events = Events()
+    urls = [server.url for server in servers]
+    async with (
+        connected(urls, on_event=events, randomize_servers=False, reconnect_wait=60) as connection,
+        connected(urls[0]) as witness,
+    ):
+        heard = await witness.subscribe("last")
+        await witness.flush()
+        subscription = await connection.subscribe("a")
+        connection.publish("last", bytes(500_000))
+        await connection.reconnect(SECONDS)
+        assert connection.url == urls[1]
+        assert len((await collect(heard, 1))[0]) == 500_000
+        await connection.publish("a", b"moved")
+        assert await collect(subscription, 1) == [b"moved"]
+        assert events.of(Disconnected) == [Disconnected(urls[0], None)]
+        await connection.reconnect(SECONDS)
+        assert connection.url == urls[0]
+        assert connection.stats.reconnects == 2
+
+
+async def test_a_wanted_reconnect_ends_a_long_pause(start: StartServer) -> None:
+    first = start()
+    events = Events()
+    slow = {"reconnect_wait": 600, "reconnect_wait_max": 600}
+    async with connected(first.url, on_event=events, **slow) as connection:
+        first.signal(signal.SIGKILL)
+        await events.wait(Disconnected)
+        await asyncio.to_thread(first.wait)
+        await asyncio.to_thread(start, "", "-a", "127.0.0.1", "-p", str(first.port))
+        await connection.reconnect(SECONDS)
+        assert connection.is_connected
+
+
+async def test_new_servers_are_used_at_the_next_reconnect(start: StartServer) -> None:
+    servers = [start(), start()]
+    async with connected(servers[0].url, reconnect=False) as connection:
+        connection.set_servers([servers[1].url])
+        assert (connection.url, connection.servers) == (servers[0].url, [servers[1].url])
+        await connection.flush()
+        await connection.reconnect(SECONDS)
+        assert connection.url == servers[1].url
+        with pytest.raises(OptionsError, match="at least one URL"):
+            connection.set_servers([])
+        with pytest.raises(OptionsError, match="ftp"):
+            connection.set_servers("ftp://127.0.0.1")
+        connection.set_servers("nats://127.0.0.1:1")
+        with pytest.raises(ConnectionClosedError, match=r"cannot connect: .*127\.0\.0\.1:1"):
+            await connection.reconnect(SECONDS)
+        assert connection.is_closed
+        with pytest.raises(ConnectionClosedError):
+            await connection.reconnect()
+
+
+async def test_a_wanted_reconnect_is_one_for_several_callers(start: StartServer) -> None:
+    events = Events()
+    async with connected(start().url, on_event=events, **FAST) as connection:
+        await asyncio.gather(*(connection.reconnect(SECONDS) for _ in range(10)))
+        await connection.flush()
+        assert connection.stats.reconnects == len(events.of(Reconnected)) == 1
 
 
 # ---------------------------------------------------------------------- a network that misbehaves

@@ -53,6 +53,15 @@ def test_our_client_shows_the_three_patterns(start: StartServer) -> None:
     ]
 
 
+def test_celery_runs_on_a_nats_server(start: StartServer, tmp_path: Path) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    assert run(str(EXAMPLES / "celery_tasks_app.py"), server.url) == [
+        "apple: 3",
+        "the pear had to wait: True",
+        "total: 11",
+    ]
+
+
 def test_our_client_in_a_program_without_a_loop(start: StartServer) -> None:
     assert run(str(EXAMPLES / "client_sync.py"), start().url) == [
         "{'readings.north': 499500, 'readings.south': 499500}",
@@ -245,6 +254,18 @@ def test_servers_are_joined_by_a_leaf_connection() -> None:
     assert run(str(EXAMPLES / "leaf_nodes.py")) == [
         "the hub got orders.1: two apples",
         "the hub has a copy of 3 readings",
+    ]
+
+
+def test_backups_bring_back_what_was_lost() -> None:
+    assert run(str(EXAMPLES / "backups.py")) == [
+        "a backup of ['KV_prices', 'ORDERS']",
+        "the next one is smaller: True",
+        "KV_prices is back as KV_prices: 1 messages",
+        "ORDERS is back as ORDERS_BEFORE: 101 messages",
+        "apple costs 1.20",
+        "problems: []",
+        "kept 1 and removed 1",
     ]
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dashboard.conftest import Web, hidden_fields
+from dashboard.conftest import Web, area_of, hidden_fields
 from harness import wait_for
 from tradewind.client.api_errors import ConsumerNotFoundError
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection
 
+STATE = re.compile(r'state-badge \w+"[^>]*>(\w+)<')
 PATH = "/streams/ORDERS/consumers"
 
 
@@ -50,7 +51,7 @@ def test_paused(web: Web, nats: Connection) -> None:
     wait_for(lambda: reason(web, "c0").startswith("It is paused until 20"))
     assert "another 9 minutes" in reason(web, "c0")
     assert reason(web, "c0").endswith("Resume it if it should deliver before that.")
-    wait_for(lambda: "c0 paused" in web.text("/consumers"))
+    wait_for(lambda: "paused c0" in web.text("/consumers"))
     assert "It was resumed." in web.send(f"{PATH}/c0/resume")
     assert "duration" in web.send(f"{PATH}/c0/pause", 400, duration="soon")
 
@@ -165,13 +166,13 @@ def test_a_consumer_is_made_by_the_form(web: Web, nats: Connection) -> None:
     assert "New consumer" in web.text(PATH)
     fields = {
         "name": "packer",
-        "filters": "orders.1, orders.2",
+        "filter_subjects": "orders.1, orders.2",
         "ack_policy": "explicit",
         "ack_wait": "45s",
         "max_deliver": 7,
         "max_ack_pending": 20,
         "deliver_policy": "by_start_sequence",
-        "start": 2,
+        "opt_start_seq": 2,
     }
     text = web.send("/streams/ORDERS/new-consumer", **fields)
     assert "Consumer packer was created." in text
@@ -180,11 +181,16 @@ def test_a_consumer_is_made_by_the_form(web: Web, nats: Connection) -> None:
     assert (config.ack_wait, config.max_deliver, config.max_ack_pending) == (45 * 10**9, 7, 20)
     assert config.opt_start_seq == 2
     new = "/streams/ORDERS/new-consumer"
-    assert "ack_wait" in web.send(new, 400, name="x", ack_wait="soon")
-    assert "name" in web.send(new, 400, name=" ")
-    assert "filters" in web.send(new, 400, name="x", filters="a..b")
+    refused = web.send(new, 400, name="x", ack_wait="soon")
+    assert "Redeliver if not acknowledged within : must be a duration" in refused
+    assert "Name : must not be empty" in web.send(new, 400, name=" ")
+    assert "must be subjects joined by commas" in web.send(
+        new, 400, name="x", filter_subjects="a..b"
+    )
     assert "The server says" in web.send(new, 409, name="packer", max_deliver=8)
-    text = web.send(new, name="pushed", ack_policy="none", deliver_subject="d", filters="orders.1")
+    text = web.send(
+        new, name="pushed", ack_policy="none", deliver_subject="d", filter_subjects="orders.1"
+    )
     assert "Consumer pushed was created." in text
 
 
@@ -194,9 +200,9 @@ def test_an_edit_shows_the_difference_first(
 ) -> None:
     fill(nats, 1)
     add(nats, "c9", max_ack_pending=5, filter_subject=filter_subject, metadata={"a": "<b>1"})
-    page = web.page(f"{PATH}/c9/edit")
+    page = web.page(f"{PATH}/c9/edit?as=json")
     base = hidden_fields(page)["base"]
-    text = unescape(page.partition('spellcheck="false">')[2].partition("</textarea>")[0])
+    text = area_of(page)
     assert json.loads(text)["max_ack_pending"] == 5
     changed = text.replace('"max_ack_pending": 5', '"max_ack_pending": 9')
     review = web.send(f"{PATH}/c9/edit", config=changed, base=base)
@@ -226,3 +232,52 @@ def test_deleted_consumers_are_gone(web: Web, nats: Connection) -> None:
     assert "was deleted" in web.send(f"{PATH}/c10/delete", typed="c10")
     with pytest.raises(ConsumerNotFoundError):
         nats.jetstream_manager().consumers.info("ORDERS", "c10")
+
+
+# ---------------------------------------------------------------------- states
+
+
+def test_the_overview_names_what_needs_attention(web: Web, nats: Connection) -> None:
+    assert "All is well." in wait_for(lambda: _overview(web))
+    streams = nats.jetstream_manager().streams
+    streams.add(name="FULL", subjects=["full"], max_msgs=1, discard="new")
+    nats.jetstream().publish("full", b"the only one")
+    fill(nats)
+    add(nats, "idle")
+    web.send(f"{PATH}/idle/pause", duration="10m")
+    text = wait_for(lambda: "Needs attention" in _overview(web) and web.text("/"))
+    assert "Stream FULL It is full: it has 1 message of 1 (max_msgs)" in text
+    wait_for(lambda: "Consumer idle of ORDERS It is paused until" in web.text("/"))
+    # The states come first in the tables, the worst on top.
+    rows = web.page("/streams").split("<tr>")[2:]
+    assert [state for row in rows for state in STATE.findall(row)] == ["stopped", "ok"]
+    assert "FULL" in rows[0]
+
+
+def _overview(web: Web) -> str:
+    text = web.text("/")
+    return text if "All is well." in text or "Needs attention" in text else ""
+
+
+def test_consumers_of_all_streams_come_in_pages_sorted_by_any_column(
+    web: Web, nats: Connection
+) -> None:
+    streams = nats.jetstream_manager().streams
+    for number in range(2):
+        streams.add(name=f"S{number}", subjects=[f"s{number}"], storage="memory")
+        for index in range(30):
+            name = f"c{number}-{index:02}"
+            nats.jetstream_manager().consumers.add(f"S{number}", durable_name=name)
+    nats.jetstream().publish("s1", b"1")
+    wait_for(lambda: "1 to 50 of 60" in web.text("/consumers"))
+    wait_for(lambda: "c1-29" in web.text("/consumers?first=50"))
+    assert "51 to 60 of 60" in web.text("/consumers?first=50")
+    by_lag = wait_for(
+        lambda: (found := web.text("/consumers?sort=-behind")) and "c1-29" in found and found
+    )
+    assert by_lag.index("c1-00") < by_lag.index("c1-29") < by_lag.index("c0-00")
+    assert web.text("/consumers?sort=-name").index("c1-29") < 400
+    assert "1 to 30" not in web.text("/consumers?search=s0")
+    assert "c1-00" not in web.text("/consumers?search=s0")
+    # An order that does not exist is the usual one.
+    assert "c0-00" in web.text("/consumers?sort=nonsense")

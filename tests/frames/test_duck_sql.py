@@ -224,17 +224,6 @@ def test_what_needs_spark_says_so(place: FramePlace, text: str, why: str) -> Non
         ask(place, text, may_write=True)
 
 
-def test_a_stream_with_a_lake_table_is_left_to_spark(place: FramePlace, tmp_path: Path) -> None:
-    from tradewind.pipelines.tables.stream_tables import put_table
-    from tradewind.pipelines.tables.table_spec import TableSpec
-
-    stream = place.add_stream()
-    spec = TableSpec(to=str(tmp_path / "lake"))
-    put_table(place.connection.jetstream_manager(), stream, spec)
-    with pytest.raises(NeedsSparkError, match="has a lake table"):
-        ask(place, f"select * from {stream}")
-
-
 def test_errors_are_one_line_with_a_place(place: FramePlace) -> None:
     stream = place.add_stream("PLACED")
     place.publish(stream, b'{"n": 1}')

@@ -91,6 +91,8 @@ class Admission:
         self._consulted: dict[int, ConsultedConnection] = {}
         # Connections with a JWT, and the monotonic time of their next check, by cid.
         self._identities: dict[int, Identity] = {}
+        # The signature of a trusted proxy, and its key, by cid.
+        self._proxies: dict[int, tuple[str, str]] = {}
         self._looked_at_ns: dict[int, int] = {}
 
     def gate(self, session: Session) -> Gate:
@@ -116,7 +118,7 @@ class Admission:
         """
         gate = self.gate(session)
         session.options = NOTHING_SAID
-        if gate.nonce_required:
+        if gate.nonce_required or self._broker.options.trusted_proxies:
             random_bytes = os.urandom(NONCE_RANDOM_BYTES)
             session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")
         # Checked even if INFO says auth_required: only the gate knows whom it admits.
@@ -157,6 +159,7 @@ class Admission:
         self._undecided.discard(session.cid)
         self._matched.pop(session.cid, None)
         self._identities.pop(session.cid, None)
+        self._proxies.pop(session.cid, None)
         self._looked_at_ns.pop(session.cid, None)
         self._withdraw(session)
 
@@ -199,6 +202,7 @@ class Admission:
             connection_type=session.connection_type,
             certificate=session.tls.certificate if session.tls else None,
             address=session.remote_ip,
+            proxy_key=self._checked_proxy(session, options),
         )
         return (
             credentials
@@ -230,7 +234,13 @@ class Admission:
         """
         for _ in range(FETCHED_AT_ONCE_MAX):
             self._withdraw(session)
-            decision = self.gate(session).check(self.credentials(session))
+            credentials = self.credentials(session)
+            if self._is_untrusted(session, credentials):
+                from tradewind.broker.proxies import not_trusted
+
+                self._conclude(session, not_trusted(), accepted)
+                return
+            decision = self.gate(session).check(credentials)
             if not isinstance(decision, PendingLogin):
                 self._follow(session, decision, accepted)
                 return
@@ -268,7 +278,7 @@ class Admission:
         accepted: Callable[[Identity], None],
     ) -> None:
         if isinstance(decision, Rejection):
-            self.reject(session, decision.reason, decision.told_account)
+            self.reject(session, decision.reason, decision.told_account, decision.closed_reason)
         else:
             accepted(decision)
         session.unblock(BLOCKED_AUTHENTICATION_FLAG)
@@ -367,7 +377,13 @@ class Admission:
             self._matched[session.cid] = deferred.secret
         self._conclude(session, decision, accepted)
 
-    def reject(self, session: Session, reason: str, told_account: str = "") -> None:
+    def reject(
+        self,
+        session: Session,
+        reason: str,
+        told_account: str = "",
+        closed_reason: str = ops.CLOSED_AUTHENTICATION_FAILURE,
+    ) -> None:
         """Close a connection; the peer learns only that it is not authorised. Members of
         `told_account` learn the reason.
         """
@@ -381,7 +397,7 @@ class Admission:
         self._broker.log.debug(f"{label(session)} - refused: {reason}")
         told = self._broker.accounts.get(told_account)
         self._broker.tell_observers(lambda observer: observer.on_auth_error(session, reason, told))
-        session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
+        session.close(closed_reason, ops.ERROR_AUTHORIZATION)
 
     def _accept(self, session: Session, identity: Identity) -> None:
         """Called when the gate has accepted a login: check the rest of CONNECT and make the session
@@ -438,6 +454,42 @@ class Admission:
             account, identity.user, permissions, limits, connected or session.is_connected
         )
         return True
+
+    # ---------------------------------------------------------------- proxies
+
+    def proxy_key(self, cid: int) -> str:
+        """The key of the proxy through which a connection has come; empty if it came directly."""
+        return self._proxies.get(cid, ("", ""))[1]
+
+    def _checked_proxy(self, session: Session, options: ConnectRequest) -> str:
+        """The key of the trusted proxy that has signed the nonce of a connection; empty without.
+
+        A signature is checked once: the nonce of a leaf node is forgotten after its login.
+        """
+        trusted = self._broker.options.trusted_proxies
+        signature = options.proxy_signature
+        if not signature or not trusted:
+            return ""
+        known_signature, key = self._proxies.get(session.cid, ("", ""))
+        if signature == known_signature:
+            return key if key in trusted else ""
+        # Loaded when it is needed: most servers have no proxies, and start sooner.
+        from tradewind.broker.proxies import signer
+
+        self._proxies.pop(session.cid, None)
+        key = signer(trusted, session.nonce, signature)
+        if key:
+            self._proxies[session.cid] = signature, key
+        return key
+
+    def _is_untrusted(self, session: Session, credentials: Credentials) -> bool:
+        """Whether a connection has the signature of a proxy, but not of a trusted one.
+
+        Without trusted proxies a signature means nothing, as in nats-server.
+        """
+        options: ConnectRequest = session.options
+        has_signature = bool(options.proxy_signature and self._broker.options.trusted_proxies)
+        return has_signature and not credentials.proxy_key
 
     # ---------------------------------------------------------------- logins by JWT or auth callout
 

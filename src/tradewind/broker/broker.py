@@ -431,6 +431,10 @@ class Broker:
         """The identity that a connection has proved by its JWT; None without a JWT."""
         return self.admission.identity_of(cid)
 
+    def proxy_key(self, cid: int) -> str:
+        """The key of the trusted proxy of a connection; empty if it came directly."""
+        return self.admission.proxy_key(cid)
+
     def is_undecided(self, cid: int) -> bool:
         """Whether a connection has sent a CONNECT that was not accepted."""
         return self.admission.is_undecided(cid)
@@ -488,7 +492,8 @@ class Broker:
     def session_closing(self, session: Session) -> None:
         """Called by a session that is closing, while its subscriptions still exist."""
         claims = shown_claims(self.identity_of(session.cid))
-        record = closed_session(session, self.account_of(session), self.now_ns(), claims)
+        proxy_key = self.proxy_key(session.cid)
+        record = closed_session(session, self.account_of(session), self.now_ns(), claims, proxy_key)
         self._forget(session)
         self.closed.append(record)
         is_leaf = session.kind == "Leafnode"

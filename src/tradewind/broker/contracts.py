@@ -151,6 +151,7 @@ class ClosedSession(msgspec.Struct, frozen=True):
     subscription_list: tuple[SubscriptionInfo, ...]
     claims: ShownClaims | None = None
     is_solicited: bool = False
+    proxy_key: str = ""
 
     def subscriptions(self, limit: int, offset: int = 0) -> list[SubscriptionInfo]:
         """Some of its subscriptions at the end; only the first few are recorded."""
@@ -162,13 +163,26 @@ CLOSED_SUBSCRIPTIONS_MAX = 16
 _SAME_NAMES = tuple(
     name
     for name in ClosedSession.__struct_fields__
-    if name not in ("account", "stop_ns", "reason", "subscription_list", "claims", "is_solicited")
+    if name
+    not in (
+        "account",
+        "stop_ns",
+        "reason",
+        "subscription_list",
+        "claims",
+        "is_solicited",
+        "proxy_key",
+    )
 )
 _same_values = attrgetter(*_SAME_NAMES)
 
 
 def closed_session(
-    session: Session, account: Account | None, stop_ns: int, claims: ShownClaims | None
+    session: Session,
+    account: Account | None,
+    stop_ns: int,
+    claims: ShownClaims | None,
+    proxy_key: str,
 ) -> ClosedSession:
     """The record of a session that is about to close."""
     return ClosedSession(
@@ -179,6 +193,7 @@ def closed_session(
         subscription_list=tuple(session.subscriptions(CLOSED_SUBSCRIPTIONS_MAX)),
         claims=claims,
         is_solicited=getattr(session, "is_solicited", False),
+        proxy_key=proxy_key,
     )
 
 

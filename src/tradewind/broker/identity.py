@@ -34,6 +34,7 @@ class Credentials(msgspec.Struct):
     connection_type: str = "STANDARD"  # or WEBSOCKET, IN_PROCESS
     certificate: bytes | None = None  # peer's leaf certificate, DER, verified
     address: str = ""  # of the peer
+    proxy_key: str = ""  # of the trusted proxy that has signed its nonce
     has_connected: bool = True  # False: nothing was sent yet
 
     def __repr__(self) -> str:
@@ -98,14 +99,15 @@ class Rejection(msgspec.Struct, frozen=True):
     Violation".
 
     A connection that was accepted before and may not stay receives `live_error` instead (empty:
-    nothing), and monitoring shows `live_reason`. Members of `told_account` receive the reason in an
-    event.
+    nothing), and monitoring shows `live_reason`; it shows `closed_reason` of one that was never
+    accepted. Members of `told_account` receive the reason in an event.
     """
 
     reason: str
     live_error: str = ops.ERROR_AUTHORIZATION
     live_reason: str = ops.CLOSED_AUTHENTICATION_FAILURE
     told_account: str = ""
+    closed_reason: str = ops.CLOSED_AUTHENTICATION_FAILURE
 
 
 class PendingLogin(msgspec.Struct, frozen=True):

@@ -82,6 +82,7 @@ class LeafConnect(msgspec.Struct, frozen=True):
     nkey: str = ""
     signature: str = msgspec.field(name="sig", default="")
     jwt: str = ""
+    proxy_signature: str = msgspec.field(name="proxy_sig", default="")
 
     def __repr__(self) -> str:
         """A text without the secrets."""
@@ -99,6 +100,7 @@ class LeafConnect(msgspec.Struct, frozen=True):
             nkey=self.nkey,
             signature=self.signature,
             jwt=self.jwt,
+            proxy_signature=self.proxy_signature,
             name=self.name,
             version=self.version,
             protocol=self.protocol,

@@ -37,10 +37,12 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "counter",
         "dead-letters",
         "template",
+        "schedule",
         "apply",
         "export",
         "move",
         "dr",
+        "backup",
     ),
     "Buckets": (
         "kv",
@@ -87,6 +89,12 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     ),
     CommandEntry(
         "auth", "tradewind.cli.auth.auth:app", "Operators, accounts, users and their keys"
+    ),
+    CommandEntry(
+        "backup",
+        "tradewind.cli.recovering.backup:app",
+        "Back up an account, and restore any point in time",
+        ("backups",),
     ),
     CommandEntry("bench", "tradewind.cli.bench.bench:app", "Benchmarks"),
     CommandEntry("cheat", "tradewind.cli.reference.cheat:app", "Cheat sheets"),
@@ -163,7 +171,14 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "request", "tradewind.cli.messaging.publish:request_app", "Send requests", ("req",)
     ),
     CommandEntry("rtt", "tradewind.cli.servers.rtt:rtt_app", "Measure round-trip times to servers"),
-    CommandEntry("schema", "tradewind.cli.reference.schema:app", "Schemas of the JetStream API"),
+    CommandEntry(
+        "schedule", "tradewind.cli.messaging.schedule:app", "Scheduled messages", ("sched",)
+    ),
+    CommandEntry(
+        "schema",
+        "tradewind.cli.reference.schema:app",
+        "Schemas of payloads, and of the JetStream API",
+    ),
     CommandEntry(
         "server", "tradewind.cli.servers.server_commands:app", "Servers", ("srv", "sys", "system")
     ),

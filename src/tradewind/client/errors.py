@@ -190,6 +190,14 @@ class BadKeyError(ClientError):
     """A text that cannot be a key, or a pattern of keys."""
 
 
+class CodecError(ClientError):
+    """A stored key or value is not what a codec makes, so that it cannot be decoded."""
+
+
+class ScheduleNotFoundError(ClientError):
+    """No schedule is stored under the subject."""
+
+
 class KeyExistsError(ClientError):
     """The key has a value already; `revision` is its last one."""
 
@@ -208,6 +216,27 @@ class WrongRevisionError(ClientError):
 
 class KeyNotFoundError(ClientError):
     """The key has no value: it was never set, was deleted, or has expired."""
+
+
+class SchemaNotFoundError(ClientError):
+    """There is no schema of this name, or no such version of it."""
+
+
+class SchemaExistsError(ClientError):
+    """A schema or a version of it exists already."""
+
+
+class SchemaViolationError(ClientError):
+    """A payload does not obey the schema of its subject; `problem` names the field.
+
+    `schema` is the version, such as "order.2".
+    """
+
+    def __init__(self, subject: str, schema: str, problem: str) -> None:
+        self.subject = subject
+        self.schema = schema
+        self.problem = problem
+        super().__init__(f"the payload for {subject!r} does not obey schema {schema}: {problem}")
 
 
 class BadNumberError(ClientError):

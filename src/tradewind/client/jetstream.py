@@ -33,6 +33,8 @@ from tradewind.durations import parse_duration_ns
 if TYPE_CHECKING:
     from tradewind.client.bucket_manager import KvBuckets, ObjectStores
     from tradewind.client.connection import Connection, HeaderInput, Payload
+    from tradewind.client.schema_bucket import SchemaFollower, Schemas
+    from tradewind.client.stream_schedules import StreamSchedules
     from tradewind.client.streams.batches import Batch
     from tradewind.client.streams.chains import Chains
     from tradewind.client.streams.consumers import ConsumerAccess
@@ -107,9 +109,9 @@ class JetStream:
     >>> ack = await js.publish("orders.new", b"two apples", msg_id="order-17")
     >>> print(ack.stream, ack.seq, ack.duplicate)
 
-    `kv` has the key-value buckets, `objects` the object stores, and `dead_letters` the messages
-    that consumers have given up. `why` explains why streams and consumers make no progress, and
-    `chains` proves that a stream was not changed.
+    `kv` has the key-value buckets, `objects` the object stores, `dead_letters` the messages that
+    consumers have given up, and `schedules` those that are published later. `why` explains why
+    streams and consumers make no progress, and `chains` proves that a stream was not changed.
     """
 
     connection: Connection
@@ -196,6 +198,8 @@ class JetStream:
         """
         block = publish_block(headers, options)
         data = payload_bytes(payload)
+        if self.api.schemas is not None:
+            self.api.schemas.check(subject, data, headers)
         seconds = self.api.timeout if timeout is None else timeout
         has_id = has_message_id(block)
         if self._window.has_room:
@@ -205,7 +209,7 @@ class JetStream:
     def _publish_now(self, subject: str, payload: Payload) -> PendingAck | None:
         """As `publish_async` without options, if there is room; None if it would have to wait."""
         window = self._window
-        if type(payload) is not bytes or not window.has_room:
+        if type(payload) is not bytes or not window.has_room or self.api.schemas is not None:
             return None
         return window.send(subject, payload, None, self.api.timeout, has_id=False)
 
@@ -240,11 +244,41 @@ class JetStream:
         return DeadLetters(self)
 
     @property
+    def schedules(self) -> StreamSchedules:
+        """The scheduled messages of streams: list, cancel and move them."""
+        from tradewind.client.stream_schedules import StreamSchedules
+
+        return StreamSchedules(self)
+
+    @property
     def chains(self) -> Chains:
         """The hash chains of streams: their heads, proofs and verification."""
         from tradewind.client.streams.chains import Chains
 
         return Chains(self)
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schemas of payloads: add versions, check and encode payloads."""
+        from tradewind.client.schema_bucket import Schemas
+
+        return Schemas(self)
+
+    async def use_schemas(self) -> SchemaFollower:
+        """Check payloads against the schemas of their subjects before they are published.
+
+        From now on a publish, batch, fast batch or transaction of this object raises
+        SchemaViolationError for a payload that its stream should not get. Changes of schemas are
+        followed; subjects without one are free. `stop` of the result ends it.
+
+        >>> await js.use_schemas()
+        """
+        follower = await self.schemas.follow()
+        if self.api.schemas is not None:
+            await follower.stop()
+            raise OptionsError("use_schemas: payloads are checked already; stop that first")
+        self.api.schemas = follower
+        return follower
 
     @property
     def publish_async_pending(self) -> int:
@@ -380,7 +414,7 @@ class JetStream:
     ) -> PendingAck | None:
         """For other threads: `publish_async`, or None if that needs the loop right now."""
         seconds = self.api.timeout if timeout is None else timeout
-        if not self._window.is_ready(seconds):
+        if not self._window.is_ready(seconds) or self.api.schemas is not None:
             return None
         block = publish_block(headers, options)
         has_id = has_message_id(block)

@@ -8,7 +8,7 @@ applies the whole condition, so that an answer never depends on that.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -17,8 +17,20 @@ from tradewind.frames.narrowing import arrow_conditions
 
 if TYPE_CHECKING:
     from tradewind.frames.frame_columns import FrameColumns
-    from tradewind.frames.frame_scan import FrameScan
+    from tradewind.frames.narrowing import Condition
     from tradewind.spark.contract.filters import RowFilter
+
+
+class RowScan(Protocol):
+    """Rows that are read again for each call; see `FrameScan`."""
+
+    def narrowed(self, conditions: Sequence[Condition]) -> RowFilter:
+        """The rows that are read for some conditions; at least those that fulfil all of them."""
+
+    def batches(
+        self, columns: Sequence[str], rows: RowFilter | None = None
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Read these columns of all rows, or of the wanted ones."""
 
 
 class FrameRows:
@@ -27,7 +39,7 @@ class FrameRows:
     `failure` is the first error of any read: engines pass errors on as texts.
     """
 
-    def __init__(self, scan: FrameScan, columns: FrameColumns) -> None:
+    def __init__(self, scan: RowScan, columns: FrameColumns) -> None:
         self.scan = scan
         self.columns = columns
         self.failure: BaseException | None = None

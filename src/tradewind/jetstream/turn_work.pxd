@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
+from tradewind.broker.turn_watch cimport TurnWatch
 from tradewind.store.commits.syncer cimport Syncer
 
 
@@ -19,7 +20,10 @@ cdef class TurnWork:
     cdef set _replaying                     # consumers that had more to send; None: there are none
     cdef bint _answers_first                # they were passed over for the answers to others
     cdef int64_t _answered_ns               # when others were last sent anything
-    cdef int64_t _sent_ns                   # when one of them last stopped
+    cdef int64_t _passed_ns                 # when they were passed over
+    cdef int64_t _owed_ns                   # spent on everything else since one of them has sent
+    cdef int64_t _room_bytes                # what one of them may send in the next shared turn
+    cdef TurnWatch _watch
     cdef object _timers                     # Timers
     cdef object _wall_ns
     cdef object _monotonic_ns

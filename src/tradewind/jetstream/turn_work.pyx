@@ -24,9 +24,11 @@ cdef enum:
     # Number of them between two readings of the clock.
     LOOK_EVERY = 8
     # A turn is shared if an answer has left since this long ago ...
-    SHARED_NS = 1_000_000
-    # ... and then a consumer that has more than it may send is interrupted this early.
-    ROOM_BYTES_MIN = 16_384
+    SHARED_NS = 5_000_000
+    # ... and then a consumer that has more than it may send is interrupted this early, at first ...
+    ROOM_BYTES_MIN = 4_096
+    # ... and later, and unless more is owed to it.
+    ROOM_BYTES_SHARED = 65_536
 
 
 class TurnWorkOwner(Protocol):
@@ -65,7 +67,9 @@ cdef class TurnWork:
         clock = owner.broker.clock
         self._wall_ns = clock.wall_ns
         self._monotonic_ns = clock.monotonic_ns
+        self._watch = owner.broker.watch
         self._answered_ns = -SHARED_NS
+        self._room_bytes = ROOM_BYTES_MIN
 
     def set_time(self):
         """Set the time of everything that happens from now on."""
@@ -176,8 +180,6 @@ cdef class TurnWork:
                     self._timers.set(participant, due_ns)
             except Exception as error:
                 self._owner.consumer_failed(hosted, participant, error)
-        if self._replaying is not None and not answers_first:
-            self._sent_ns = reading(self._monotonic_ns)
         return 0
 
     cdef int _wait_for_next(self, participant) except -1:
@@ -192,17 +194,31 @@ cdef class TurnWork:
         """Decide how much a consumer may send in this turn, and whether those that were interrupted
         have to wait for the next one, because the output of others is to leave first.
 
-        While others get answers, a consumer with a long way to go sends little at a time: about as
-        much as there was time for everything else since its last turn, at a byte per ns.
+        While others get answers, a consumer with a long way to go sends little at a time, and more
+        with each turn without an answer. Time spent on others is owed to it, a byte for each ns,
+        and is paid back once that is much.
         """
         cdef Turn turn = self._turn
         cdef int64_t now_ns = turn.monotonic_ns
-        cdef int64_t rest_ns = now_ns - self._sent_ns
         cdef bint has_answers = len(self._router.touched) > 0
         if has_answers:
             self._answered_ns = now_ns
+            self._room_bytes = ROOM_BYTES_MIN
         turn.room_bytes = ROOM_BYTES_MAX
-        if self._replaying is not None and now_ns - self._answered_ns < SHARED_NS:
-            turn.room_bytes = min(max(rest_ns, <int64_t>ROOM_BYTES_MIN), turn.room_bytes)
+        if self._replaying is None or not (has_answers or self._answers_first):
+            self._owed_ns = 0   # nothing else was to be done since it has sent
+        elif self._answers_first:
+            self._owed_ns += now_ns - self._passed_ns
+        else:   # what it has sent was written before the end of the last turn, and is not counted
+            self._owed_ns += now_ns - self._watch.turn_ns
         self._answers_first = has_answers and not self._answers_first
-        return self._answers_first
+        if self._answers_first:
+            self._passed_ns = now_ns
+            return True
+        if self._replaying is not None and now_ns - self._answered_ns < SHARED_NS:
+            turn.room_bytes = self._room_bytes
+            self._room_bytes = min(2 * turn.room_bytes, <int64_t>ROOM_BYTES_SHARED)
+            if self._owed_ns > ROOM_BYTES_SHARED:
+                turn.room_bytes = min(self._owed_ns, <int64_t>ROOM_BYTES_MAX)
+            self._owed_ns = max(self._owed_ns - turn.room_bytes, <int64_t>0)
+        return False

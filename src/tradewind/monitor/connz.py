@@ -16,7 +16,12 @@ from tradewind.durations import format_duration
 from tradewind.monitor import certificate_details
 from tradewind.monitor.accountz import account_title
 from tradewind.monitor.formats import present, rounded_rtt_ns, timestamp, uptime
-from tradewind.monitor.monitor_documents import Connz, ConnzConnection, SubscriptionDetail
+from tradewind.monitor.monitor_documents import (
+    Connz,
+    ConnzConnection,
+    ProxyInfo,
+    SubscriptionDetail,
+)
 from tradewind.monitor.page_options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.stepping import Stepped
@@ -289,6 +294,9 @@ def build_connz(broker: Broker, options: ConnzOptions, now_ns: int) -> Stepped[C
     listed = 0
     for connection in chosen[options.offset : options.offset + options.limit]:
         document = _describe(connection, options, now_ns)
+        closed_key: str | None = getattr(connection, "proxy_key", None)
+        key = broker.proxy_key(connection.cid) if closed_key is None else closed_key
+        document.proxy = ProxyInfo(key=key) if key else UNSET
         if options.auth or document.stop is not UNSET:
             _add_claims(document, _claims_of(broker, connection), with_auth=options.auth)
         if options.subscriptions or options.subscriptions_detail:

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from msgspec import UNSET
+
 from tradewind.durations import SECOND_NS, format_duration
 from tradewind.monitor.connz import SUBSCRIPTIONS_LISTED_MAX, SUBSCRIPTIONS_STEP
 from tradewind.monitor.formats import number, present, rounded_rtt_ns, timestamp
-from tradewind.monitor.monitor_documents import Leaf, Leafz
+from tradewind.monitor.monitor_documents import Leaf, Leafz, ProxyInfo
 from tradewind.monitor.parameters import boolean
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def build_leafz(broker: Broker, options: LeafzOptions, now_ns: int) -> Stepped[L
             part = session.subscriptions(min(SUBSCRIPTIONS_STEP, end - offset), offset)
             listed += [one.subject for one in part]
             yield
-        leafs.append(_leaf(session, listed))
+        key = broker.proxy_key(session.cid)
+        leafs.append(_leaf(session, listed, key))
         yield
         left = max(left - session.subscription_count, 0)
     return Leafz(
@@ -55,7 +58,7 @@ def build_leafz(broker: Broker, options: LeafzOptions, now_ns: int) -> Stepped[L
     )
 
 
-def _leaf(session: LeafSession, listed: list[str]) -> Leaf:
+def _leaf(session: LeafSession, listed: list[str], proxy_key: str) -> Leaf:
     return Leaf(
         id=session.cid,
         name=session.name,
@@ -72,6 +75,7 @@ def _leaf(session: LeafSession, listed: list[str]) -> Leaf:
         subscriptions=session.subscription_count,
         subscriptions_list=present(sorted(listed)),
         compression=present(session.compression),
+        proxy=ProxyInfo(key=proxy_key) if proxy_key else UNSET,
     )
 
 

@@ -171,6 +171,12 @@ class PeerCertificate(msgspec.Struct, kw_only=True, frozen=True):
     cert_sha256: str
 
 
+class ProxyInfo(MonitorDocument):
+    """The trusted proxy through which a connection has come."""
+
+    key: str
+
+
 class ConnzConnection(MonitorDocument):
     """One connection in /connz."""
 
@@ -206,6 +212,7 @@ class ConnzConnection(MonitorDocument):
     issuer_key: str | UnsetType = UNSET
     name_tag: str | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
+    proxy: ProxyInfo | UnsetType = UNSET
 
 
 class Connz(MonitorDocument):
@@ -391,6 +398,7 @@ class Leaf(MonitorDocument, kw_only=True):
     subscriptions: int
     subscriptions_list: list[str] | UnsetType = UNSET
     compression: str | UnsetType = UNSET
+    proxy: ProxyInfo | UnsetType = UNSET
 
 
 class Leafz(MonitorDocument):

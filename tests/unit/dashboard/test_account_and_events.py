@@ -128,3 +128,41 @@ def test_connections_of_all_servers_are_one_list_and_rubbish_is_passed_over() ->
     found = read_clients([json.dumps(one).encode(), b"{", b"[]"])
     assert found.total == 7
     assert [(server, client.cid) for server, client in found.clients] == [("a", 1)]
+
+
+def consumer_event(action: str, name: str, stream: str = "S") -> bytes:
+    document = {"type": TYPE + "consumer_action", "stream": stream, "consumer": name}
+    return json.dumps(document | {"action": action, "timestamp": "T"}).encode()
+
+
+def test_consumers_that_come_and_go_are_counted_in_one_line() -> None:
+    events = Advisories()
+    events.add(consumer_event("create", "durable"))
+    for number in range(500):
+        events.add(consumer_event("create", f"brief{number}"))
+        events.add(consumer_event("delete", f"brief{number}"))
+    assert [(item.text, item.count) for item in events.newest()] == [
+        ("A consumer of S was created and deleted again.", 500),
+        ("Consumer durable of S was created.", 1),
+    ]
+
+
+def test_many_consumers_at_a_time_do_not_displace_other_events() -> None:
+    events = Advisories()
+    for action in ("create", "delete"):
+        for number in range(500):
+            events.add(consumer_event(action, f"c{number}"))
+            events.add(consumer_event(action, f"d{number}", "OTHER"))
+    assert len(events.newest()) <= 12
+    assert sum(item.count for item in events.newest()) <= 2000
+
+
+def test_rejected_messages_of_a_consumer_are_one_line_with_the_newest() -> None:
+    events = Advisories()
+    document = {"type": TYPE + "terminated", "stream": "S", "timestamp": "T"}
+    for number in range(9):
+        for consumer in ("a", "b"):
+            more = {"consumer": consumer, "stream_seq": number, "reason": "bad"}
+            events.add(json.dumps(document | more).encode())
+    assert [(item.consumer, item.count) for item in events.newest()] == [("b", 9), ("a", 9)]
+    assert "message 8" in events.newest()[0].text

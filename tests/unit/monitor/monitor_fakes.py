@@ -197,6 +197,9 @@ class FakeBroker:
     def account_claims(self) -> dict[str, Any]:
         return {}
 
+    def proxy_key(self, cid: int) -> str:
+        return ""
+
     def identity_of(self, cid: int) -> None:
         return None
 

@@ -24,11 +24,11 @@ from tradewind.pipelines.tables import pinned_streams
 from tradewind.pipelines.tables.pinned_streams import (
     PinnedStream,
     StreamPlace,
+    latest_puts,
     pin_stream,
     table_spec_of,
 )
 from tradewind.pipelines.tables.table_columns import table_columns
-from tradewind.pipelines.tables.table_reading import latest_puts
 from tradewind.pipelines.tables.table_spec import TableSpec, with_table
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options.source_options import parse_options

@@ -113,7 +113,7 @@ def test_names_of_compression(tmp_path: Path, word: str, mode: str) -> None:
         ("authorization { user: a, users: [] }", "both a single user and a users list"),
         ("authorization { users: [{password: hush}] }", "needs a user or an nkey"),
         ("authorization { user: a, password: b, account: NONE }", "account 'NONE' is not defined"),
-        ("authorization { proxy_required: true }", "proxies are not supported"),
+        ("authorization { proxy_required: true }", "proxy_required is about a user"),
         ("remotes: [{}]", "needs a url"),
         ('remotes: [{url: ""}]', "has no host"),
         ('remotes: [{url: "leaf://"}]', "has no host"),

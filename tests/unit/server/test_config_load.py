@@ -392,9 +392,8 @@ def test_parts_for_many_servers_are_answered_with_one_line(options: Any, text: s
 @pytest.mark.parametrize(
     "text",
     [
-        "proxies: {}",
         "ocsp: true",
-        "authorization { users: [{user: a, proxy_required: true}] }",
+        "ocsp_cache: {}",
     ],
 )
 def test_a_security_setting_that_is_not_supported_stops_the_start(error_of: Any, text: str) -> None:
@@ -471,6 +470,13 @@ def test_a_refused_setting_that_is_off_is_fine(options: Any) -> None:
         ("authorization: 5", "authorization must be a block"),
         ("authorization { token: 12345 }", "token must be a string"),
         ("authorization { user: a, token: b }", "both a user and a token"),
+        ("authorization { proxy_required: true }", "set it for each of users"),
+        ("authorization { proxy_required: true, users: [] }", "set it for each of users"),
+        ("proxies: 1", "proxies"),
+        ("proxies { trusted: [ {key: abc} ] }", "key must be a public nkey: 56 letters such as U"),
+        ("proxies { trusted: [ {} ] }", "each of trusted needs a key"),
+        ("proxies { trusted: [ abc ] }", "each of trusted"),
+        ("proxies { hush: [] }", "hush"),
         ("authorization { token: b, users: [] }", "both a token and a users list"),
         ("authorization { user: b, users: [] }", "both a single user and a users list"),
         ("authorization { users: {} }", "users must be a list"),

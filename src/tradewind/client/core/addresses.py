@@ -126,6 +126,13 @@ class ServerPool:
         """The servers, the next to be tried first."""
         return list(self._servers)
 
+    def replace(self, configured: Sequence[Address]) -> None:
+        """Forget all servers, also discovered ones, and use these."""
+        self._configured = list(configured)
+        self._servers = list(dict.fromkeys(configured))
+        if self._randomize:
+            CHANCE.shuffle(self._servers)
+
     def move_to_end(self, address: Address) -> None:
         """The server was just lost: all others are tried before it."""
         if address in self._servers:

@@ -12,7 +12,8 @@ import inspect
 import logging
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tradewind.client.core.addresses import CHANCE, Address, ServerPool, parse_servers
@@ -34,6 +35,7 @@ from tradewind.client.errors import (
     AuthorizationError,
     ConnectionClosedError,
     DisconnectedError,
+    DrainingError,
     NoServersError,
     OperationTimeoutError,
     PermissionsError,
@@ -100,6 +102,7 @@ class Lifecycle(WireOwner):
         self._reconnect_task: asyncio.Task[None] | None = None
         self._event_tasks: set[asyncio.Future[None]] = set()
         self._rounds = 0
+        self._hurried = asyncio.Event()
         self._connected_at = 0.0
         self._reconnects = 0
         self._pongs: deque[asyncio.Future[None] | None] = deque()
@@ -238,6 +241,39 @@ class Lifecycle(WireOwner):
     async def _stop_callbacks(self) -> None:
         queues, self._ended_queues = self._ended_queues, []
         await asyncio.gather(*(queue._stop_task() for queue in queues))
+
+    async def reconnect(self, timeout: float | None = None) -> None:
+        """Leave the server, and log in again without a pause at the next one of `servers`.
+
+        Use it when something has changed that the connection does not see: other credentials,
+        another load, a server that will stop. Subscriptions continue, what waits to be sent is
+        sent. If the client is between two attempts to reconnect, the next one begins at once. A
+        connection with `reconnect=False` tries each server once, and is closed if none answers.
+        """
+        self._check_open()
+        if self._is_draining:
+            raise DrainingError("reconnect: the connection is being drained")
+        self._rounds = 0
+        self._refusals.clear()
+        self._hurried.set()
+        link = self._link
+        if link is not None:
+            self._flush_outbox()
+            self._disconnected(None, is_wanted=True)
+            link.leave()
+            self._loop.call_later(CLOSE_SECONDS_MAX, link.abort)
+        await self.wait_connected(timeout)
+
+    def set_servers(self, servers: str | Sequence[str]) -> None:
+        """Replace the pool of servers, with those that were discovered, for the next reconnect.
+
+        The present connection stays where it is; `reconnect` moves it.
+        """
+        self._check_open()
+        addresses = parse_servers(servers)
+        self._is_secure = self._is_secure or any(address.is_secure for address in addresses)
+        self._pool.replace(addresses)
+        self._refusals.clear()
 
     async def _changed(self) -> None:
         """Wait until the link came, went, or has room again."""
@@ -501,7 +537,7 @@ class Lifecycle(WireOwner):
         elif link is self._link:
             self._disconnected(self._wire_error or error)
 
-    def _disconnected(self, error: Exception | None) -> None:
+    def _disconnected(self, error: Exception | None, *, is_wanted: bool = False) -> None:
         assert self._address is not None
         url = self.url
         self._link = None
@@ -518,7 +554,7 @@ class Lifecycle(WireOwner):
         self._pool.move_to_end(self._address)
         if self._loop.time() - self._connected_at > self.options.reconnect_wait_max:
             self._rounds = 0
-        if not self.options.reconnect or self._is_draining:
+        if (not self.options.reconnect and not is_wanted) or self._is_draining:
             self._finish(error or DisconnectedError(f"{url}: the server closed the connection"))
             return
         self._reconnect_task = self._loop.create_task(self._reconnect(), name="tradewind reconnect")
@@ -526,7 +562,7 @@ class Lifecycle(WireOwner):
     async def _reconnect(self) -> None:
         errors: dict[str, Exception] = {}
         while True:
-            await asyncio.sleep(self._next_wait())
+            await self._pause(self._next_wait())
             for address in self._pool.servers:
                 if self._refusals.get(address, 0) >= REFUSALS_MAX:
                     continue
@@ -543,9 +579,16 @@ class Lifecycle(WireOwner):
                     self._reconnect_task = None
                     self._emit(Reconnected(self.url))
                     return
-            if self._gives_up():
+            if self._gives_up() or not self.options.reconnect:
                 self._finish(_no_servers(errors))
                 return
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next round, unless the program is in a hurry."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurried.wait()
+        self._hurried.clear()
 
     def _is_refused_everywhere(self, address: Address, error: Exception | None) -> bool:
         """Count a refused login; whether no server is left where another try makes sense."""

@@ -95,6 +95,11 @@ class ClientLink:
         if self.transport is not None:
             self.transport.close()
 
+    def leave(self) -> None:
+        """Send what was written, then close; what the server still sends is not used."""
+        self._detached = True
+        self.close()
+
     def abort(self, *, silent: bool = True) -> None:
         """Close at once; notify the owner unless `silent`."""
         self._detached = silent

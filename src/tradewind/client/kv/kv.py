@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -79,6 +80,8 @@ from tradewind.status_codes import NO_RESPONDERS, NOT_FOUND
 if TYPE_CHECKING:
     from tradewind.client.connection import Payload
     from tradewind.client.jetstream import JetStream, PublishOptions
+    from tradewind.client.kv.codecs import KeyCodec, ValueCodec
+    from tradewind.client.kv.coded import CodedKeyValue
 
 API_PREFIX: Final = "$JS.API."
 MARKER_SECONDS: Final = 30 * 60.0
@@ -180,7 +183,8 @@ class KeyValue:
         ...     async for entry in watcher:
         ...         print(entry.key, entry.operation, entry.value)
         """
-        for text in filters:
+        stored = [self._stored_filter(text) for text in filters]
+        for text in stored:
             check_filter(text)
         if history + updates_only + (from_revision > 0) > 1:
             raise OptionsError("history, updates_only and from_revision: use only one of them")
@@ -188,7 +192,7 @@ class KeyValue:
             messages = await open_messages(
                 self._js,
                 self.stream,
-                [self._prefix + text for text in filters or (">",)],
+                [self._prefix + text for text in stored or (">",)],
                 history=history,
                 updates_only=updates_only,
                 from_revision=from_revision,
@@ -196,10 +200,10 @@ class KeyValue:
             )
         except StreamNotFoundError:
             raise self._gone() from None
-        prefix_size = len(self._prefix)
+        entry_of = self._entry_decoder()
 
         def decode(message: Msg) -> Entry | None:
-            entry = entry_from_delivery(self.bucket, prefix_size, message)
+            entry = entry_of(message)
             return None if ignore_deletes and entry.is_deleted else entry
 
         return Watcher(messages, decode, has_initial=not updates_only)
@@ -360,9 +364,28 @@ class KeyValue:
             removed += is_old
             # Up to the marker only: the key may have a new value by now.
             await streams.purge(
-                self.stream, filter=self._prefix + marker.key, seq=marker.revision + is_old
+                self.stream,
+                filter=self._prefix + self._stored_key(marker.key),
+                seq=marker.revision + is_old,
             )
         return removed
+
+    def with_codecs(
+        self,
+        *,
+        keys: KeyCodec | Sequence[KeyCodec] = (),
+        values: ValueCodec | Sequence[ValueCodec] = (),
+    ) -> CodedKeyValue:
+        """The same bucket for keys and values that are encoded; several codecs are a chain.
+
+        >>> paths = bucket.with_codecs(keys=PathKeys())
+        >>> await paths.put("/config/database/timeout", b"30")
+        """
+        from tradewind.client.kv.coded import CodedKeyValue
+
+        key_codecs = keys if isinstance(keys, Sequence) else (keys,)
+        value_codecs = values if isinstance(values, Sequence) else (values,)
+        return CodedKeyValue(self, key_codecs, value_codecs)
 
     async def destroy(self) -> None:
         """Delete the bucket with all its values."""
@@ -372,6 +395,18 @@ class KeyValue:
             raise self._gone() from None
 
     # ------------------------------------------------------------------ inside
+
+    def _stored_key(self, key: str) -> str:
+        """The key in the stream, where it is not on the way of every message."""
+        return key
+
+    def _stored_filter(self, pattern: str) -> str:
+        """The pattern of keys in the stream."""
+        return pattern
+
+    def _entry_decoder(self) -> Callable[[Msg], Entry]:
+        """The function that makes the entries of a watch."""
+        return partial(entry_from_delivery, self.bucket, len(self._prefix))
 
     async def _load(self, key: str, revision: int | None) -> Entry | None:
         """The last entry of a key or that of a revision, be it a value or a marker."""

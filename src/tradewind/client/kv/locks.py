@@ -70,7 +70,7 @@ class KeyLock:
         timeout: float | None,
         owner: str,
     ) -> None:
-        check_key(key)
+        check_key(bucket._stored_key(key))
         ttl_ns = duration_ns("ttl", ttl)
         if ttl_ns < SECOND_NS:
             raise OptionsError(f"ttl must be at least 1 second, not {ttl!r}; numbers are seconds")

@@ -1,7 +1,8 @@
 """Recent events of servers in plain words, newest first.
 
 Owns the subscriptions, which exclude events that occur with every request or message, and the
-sentences. Repeated events are counted, not listed, so that a flood of them never displaces others.
+sentences. Repeated events are counted, not listed, and so are consumers that come and go, so that a
+flood of them never displaces others.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tradewind.client.core.message import Msg
 
 EVENTS_KEPT_MAX: Final = 100
+# How many consumers of a stream that came, or went, are listed one by one.
+CONSUMERS_LISTED: Final = 3
 EVENT_BYTES_MAX: Final = 64 * 1024
 PENDING_MAX: Final = 1000
 PREFIX: Final = "$JS.EVENT.ADVISORY"
@@ -56,6 +59,8 @@ class Happening:
     stream: str = ""
     consumer: str = ""
     count: int = 1
+    # Events of the same topic are one line with the newest sentence.
+    topic: str = ""
 
 
 class Advisories:
@@ -96,14 +101,55 @@ class Advisories:
         happening = system_words(subject, document) if is_system else in_words(document)
         if happening is None:
             return
-        last = self._last[-1] if self._last else None
-        if last is not None and replace(last, time="", count=1) == replace(happening, time=""):
-            self._last[-1] = replace(happening, count=last.count + 1)
-        else:
-            self._last.append(happening)
+        self._append(self._folded(happening))
         if happening.stream and not happening.consumer:
             for listener in self._listeners:
                 listener(happening.stream)
+
+    def _append(self, happening: Happening) -> None:
+        """Add an event at the end, together with the equal ones before it."""
+        last = self._last[-1] if self._last else None
+        if happening.topic:
+            for each in self._last:
+                if each.topic == happening.topic:
+                    happening = replace(happening, count=happening.count + each.count)
+                    self._last.remove(each)
+                    break
+        elif last is not None and replace(last, time="", count=1) == replace(happening, time=""):
+            happening = replace(happening, count=last.count + 1)
+            self._last.pop()
+        self._last.append(happening)
+
+    def _folded(self, happening: Happening) -> Happening:
+        """An event that a consumer came or went: programs create many that live for seconds."""
+        stream, consumer = happening.stream, happening.consumer
+        came, went = _consumer_words(stream, consumer)
+        if happening.text not in (came, went):
+            return happening
+        if happening.text == went:
+            for each in self._last:
+                if (each.text, each.stream) == (came, stream):
+                    self._last.remove(each)
+                    text = f"A consumer of {stream} was created and deleted again."
+                    return Happening(happening.time, text, stream=stream, topic=f"brief {stream}")
+        verb = happening.text.removeprefix(f"Consumer {consumer} of {stream} ")
+        alike = [
+            each
+            for each in self._last
+            if each.stream == stream and each.consumer and each.text.endswith(f" {verb}")
+        ]
+        if len(alike) >= CONSUMERS_LISTED:
+            oldest = alike[0]
+            self._last.remove(oldest)
+            text = f"Another consumer of {stream} {verb}"
+            self._append(Happening(oldest.time, text, stream=stream, topic=f"{verb} {stream}"))
+        return happening
+
+
+def _consumer_words(stream: str, consumer: str) -> tuple[str, str]:
+    """The sentences about a consumer that was created, and that was deleted."""
+    who = f"Consumer {consumer} of {stream}"
+    return f"{who} {_ACTIONS['create']}.", f"{who} {_ACTIONS['delete']}."
 
 
 def system_words(subject: str, document: dict[str, Any]) -> Happening | None:
@@ -149,18 +195,20 @@ def in_words(document: dict[str, Any]) -> Happening | None:
         until = f" until {_text(document, 'pause_until')}" if paused else ""
         return happening(f"{who} {'was paused' if paused else 'was resumed'}{until}.")
     if kind == "max_deliver":
-        return happening(
+        made = happening(
             f"{who} gave up on message {_number(document, 'stream_seq')}: it was delivered "
             f"{_number(document, 'deliveries')} times and never acknowledged.",
             "bad",
         )
+        return replace(made, topic=f"{kind} {stream} {consumer}")
     if kind == "terminated":
         reason = _text(document, "reason")
-        return happening(
+        made = happening(
             f"A client of {who[0].lower()}{who[1:]} rejected message "
             f"{_number(document, 'stream_seq')} permanently{': ' + reason if reason else ''}.",
             "warning",
         )
+        return replace(made, topic=f"{kind} {stream} {consumer}")
     return _rest(kind, document, happening)
 
 

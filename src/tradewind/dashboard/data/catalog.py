@@ -50,6 +50,7 @@ CONSUMER_FIGURES: Final = (
 POSITIONS_MAX: Final = 64
 POSITION_SECONDS: Final = 15.0
 Item = TypeVar("Item")
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,19 @@ class Catalog:
         self, names: Sequence[str], first: int, total: int
     ) -> Observation[StreamPage]:
         """Details of the streams on screen."""
-        shown = tuple(names[:ROWS])
+        shown = names[:ROWS]
+        # The same rows in another order are the same question.
+        wanted = tuple(sorted(shown))
 
-        async def ask() -> StreamPage:
-            infos = await self._at_once(self._info_or_problem, shown)
-            return StreamPage(first, total, list(zip(shown, infos, strict=True)))
+        async def ask() -> dict[str, StreamInfo | Problem]:
+            infos = await self._at_once(self._info_or_problem, wanted)
+            return dict(zip(wanted, infos, strict=True))
 
-        return await self._workspace.samplers.see(
-            Question(("streams", shown, first, total), ask, ROW_SECONDS)
-        )
+        seen = await self._workspace.samplers.see(Question(("streams", wanted), ask, ROW_SECONDS))
+        if (found := seen.value) is None:
+            return Observation(None, seen.problem, seen.series)
+        made = StreamPage(first, total, [(name, found[name]) for name in shown])
+        return Observation(made, seen.problem, seen.series, seen.age)
 
     async def stream(self, name: str) -> Observation[StreamInfo]:
         """One stream, and its growth."""
@@ -188,6 +193,20 @@ class Catalog:
             Question(("consumers", stream, first), ask, ROW_SECONDS)
         )
 
+    async def consumer_rows(
+        self, shown: Sequence[tuple[str, str]]
+    ) -> Observation[dict[tuple[str, str], ConsumerInfo | Problem]]:
+        """Details of the consumers on screen, each by its stream and name."""
+        wanted = tuple(sorted(shown[:ROWS]))
+
+        async def ask() -> dict[tuple[str, str], ConsumerInfo | Problem]:
+            infos = await self._at_once(self._consumer_or_problem, wanted)
+            return dict(zip(wanted, infos, strict=True))
+
+        return await self._workspace.samplers.see(
+            Question(("consumer rows", wanted), ask, ROW_SECONDS)
+        )
+
     def _rates(
         self, page: tuple[str, int], consumers: Sequence[ConsumerInfo], now: float
     ) -> dict[str, float]:
@@ -233,6 +252,7 @@ class Catalog:
         samplers = self._workspace.samplers
         samplers.forget(("consumer", stream, consumer) if consumer else ("stream", stream))
         samplers.forget(NAMES_KEY)
+        self._workspace.survey.changed()
 
     async def _info_or_problem(self, name: str) -> StreamInfo | Problem:
         """The info of one stream, or its problem, which must not hide the other streams."""
@@ -241,13 +261,20 @@ class Catalog:
         except (JetStreamApiError, NoLeaderError) as error:
             return problem_of(error)
 
+    async def _consumer_or_problem(self, key: tuple[str, str]) -> ConsumerInfo | Problem:
+        """The info of one consumer, or its problem, which must not hide the other consumers."""
+        try:
+            return await self._workspace.jetstream.manager.consumers.info(*key)
+        except (JetStreamApiError, NoLeaderError) as error:
+            return problem_of(error)
+
     async def _at_once(
-        self, ask: Callable[[str], Awaitable[Item]], names: Sequence[str]
+        self, ask: Callable[[Key], Awaitable[Item]], names: Sequence[Key]
     ) -> list[Item]:
-        """Request several streams, a limited number of them at a time."""
+        """Request several streams or consumers, a limited number of them at a time."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(name: str) -> Item:
+        async def one(name: Key) -> Item:
             async with gate:
                 return await ask(name)
 

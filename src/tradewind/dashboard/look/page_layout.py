@@ -13,6 +13,7 @@ from tradewind._version import __version__
 from tradewind.dashboard.data.page_texts import count
 from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.look.elements import Child, Markup, address, join, tag
+from tradewind.dashboard.look.table_order import TableColumn, TableOrder
 
 if TYPE_CHECKING:
     from tradewind.client.why.reasons import Reason
@@ -104,6 +105,7 @@ def _side(visit: Visit, place: str) -> Markup:
     ]
     foot: list[Child] = [
         tag("button", "Theme", type="button", id="theme", class_="plain"),
+        tag("button", "Times: local", type="button", id="zone", class_="plain"),
         tag("span", f"Version {__version__}", class_="faint"),
     ]
     if visit.is_read_only:
@@ -200,15 +202,32 @@ def figure_card(label: str, value: str, note: Child = None, mood: str = "") -> M
     )
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Child]], *, empty: str) -> Markup:
-    """A table; a column whose name ends with `#` holds numbers."""
+def table(
+    columns: Sequence[str | TableColumn],
+    rows: Sequence[Sequence[Child]],
+    *,
+    empty: str,
+    sorting: TableOrder | None = None,
+) -> Markup:
+    """A table; a column whose name ends with `#` holds numbers.
+
+    With `sorting`, the rows are some of many, and the dashboard sorts them; otherwise the script
+    of the page does.
+    """
     if not rows:
         return tag("p", empty, class_="empty")
-    numeric = [name.endswith("#") for name in columns]
-    names = [name.removesuffix("#") for name in columns]
+    made = [TableColumn(each) if isinstance(each, str) else each for each in columns]
+    numeric = [column.name.endswith("#") for column in made]
+    names = [column.name.removesuffix("#") for column in made]
     head = [
-        tag("th", name, class_="number-cell" if is_number else None, scope="col")
-        for name, is_number in zip(names, numeric, strict=True)
+        tag(
+            "th",
+            sorting.header(column) if sorting is not None and column.key else name,
+            class_="number-cell" if is_number else None,
+            scope="col",
+            aria_sort=sorting.mark(column) if sorting is not None else None,
+        )
+        for column, name, is_number in zip(made, names, numeric, strict=True)
     ]
     body = [
         tag(
@@ -221,7 +240,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Child]], *, empty: str
         for row in rows
     ]
     return tag(
-        "div", tag("table", tag("thead", tag("tr", head)), tag("tbody", body)), class_="scroll"
+        "div",
+        tag(
+            "table",
+            tag("thead", tag("tr", head)),
+            tag("tbody", body),
+            data_sorted=sorting.text if sorting is not None else None,
+        ),
+        class_="scroll",
     )
 
 

@@ -11,101 +11,37 @@ from tradewind.api.consumer_types import PriorityPolicy
 from tradewind.client.api_errors import ConsumerNotFoundError
 from tradewind.client.why.asking import consumer_knowledge
 from tradewind.client.why.consumer_reasons import Knowledge, explain, filter_subjects, is_full
-from tradewind.dashboard.data.catalog import chosen
 from tradewind.dashboard.data.changes import config_text
 from tradewind.dashboard.data.connection_data import ask_subscribers
 from tradewind.dashboard.data.page_texts import count, limit, short, since, span_ns, time_text
 from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.inputs import action_link, danger_zone, submit, why_off
 from tradewind.dashboard.look.page_layout import (
     badge,
     card,
     facts,
-    field,
     figure_card,
     form,
     grid,
     heading,
     live,
     page,
-    pager,
     problem_note,
-    table,
     why_card,
 )
-from tradewind.dashboard.views.call import Answer, Call, PageAnswer, number
-from tradewind.dashboard.views.stream_views import (
-    CONSUMER_COLUMNS,
-    cluster_facts,
-    consumer_kind,
-    consumer_row,
-)
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer
+from tradewind.dashboard.views.chart_parts import chart_ranges, charted
+from tradewind.dashboard.views.consumer_list_views import consumer_kind
+from tradewind.dashboard.views.stream_views import cluster_facts
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo, SequenceInfo
     from tradewind.dashboard.data.samplers import Observation
     from tradewind.dashboard.data.series import Series
 
-# The page of all consumers queries at most this many streams.
-STREAMS_ASKED: Final = 10
-PER_STREAM: Final = 20
 SUBSCRIBERS_SECONDS: Final = 10.0
-
-
-async def show_all(call: Call) -> Answer:
-    """Show consumers, stream by stream; those of a few streams at a time."""
-    first = number(call.query, "first")
-    search = call.query.get("search", "")
-    find = tag(
-        "form",
-        tag(
-            "input",
-            type="search",
-            name="search",
-            value=search,
-            placeholder="Part of a stream's name",
-            aria_label="Part of a stream's name",
-        ),
-        tag("button", "Search"),
-        action="/consumers",
-        method="get",
-        class_="row",
-    )
-    content = live("all-consumers", await _all(call, search, first))
-    return PageAnswer(
-        page(call.visit, "consumers", "Consumers", heading("Consumers", find), content)
-    )
-
-
-async def _all(call: Call, search: str, first: int) -> list[Child]:
-    catalog = call.workspace.catalog
-    names = await catalog.names()
-    if names.value is None:
-        return [problem_note(names.problem)]
-    found = chosen(names.value.names, search)
-    shown = found[first : first + STREAMS_ASKED]
-    cards: list[Child] = [problem_note(names.problem)]
-    for name in shown:
-        seen = await catalog.consumer_page(name, 0)
-        if seen.value is None:
-            cards.append(card(name, problem_note(seen.problem)))
-            continue
-        if not seen.value.total:
-            continue
-        shown_rows = seen.value.consumers[:PER_STREAM]
-        rows = [consumer_row(info, seen.value.rates) for info in shown_rows]
-        more = seen.value.total - len(rows)
-        link = tag("a", "all" if more > 0 else "stream", href=address("streams", name, "consumers"))
-        text = f" and {count(more)} more" if more > 0 else ""
-        cards.append(card(name, table(CONSUMER_COLUMNS, rows, empty=""), text, actions=link))
-    if len(cards) == 1:
-        cards.append(tag("p", "None of these streams has consumers.", class_="empty"))
-    cards.append(pager(("consumers",), first, STREAMS_ASKED, len(found), search=search))
-    return cards
-
-
-# ---------------------------------------------------------------------- one consumer
 
 
 async def show(call: Call) -> Answer:
@@ -129,7 +65,7 @@ async def show(call: Call) -> Answer:
             f"{name} of {stream}",
             heading(name, above=above),
             live("consumer", content),
-            _actions(call, seen.value) if seen.value is not None else None,
+            await _actions(call, seen.value) if seen.value is not None else None,
             _config_card(seen.value) if seen.value is not None else None,
         )
     )
@@ -139,6 +75,7 @@ async def _content(
     call: Call, seen: Observation[ConsumerInfo], info: ConsumerInfo
 ) -> list[Markup | None]:
     series = seen.series
+    history = await charted(call, ("consumer", info.stream_name, info.name), seen)
     reason = explain(await _knowledge(call, seen, info))
     return [
         why_card(reason, "Why is it not moving?", "How is it doing?"),
@@ -155,7 +92,8 @@ async def _content(
             figure_card("Waiting pulls", count(info.num_waiting)),
             class_="numbers",
         ),
-        grid(*_charts(series), card("Position", _standing(info, time.time_ns()))),
+        chart_ranges(call, "streams", info.stream_name, "consumers", info.name),
+        grid(*_charts(call, history), card("Position", _standing(info, time.time_ns()))),
     ]
 
 
@@ -174,13 +112,16 @@ def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
     )
 
 
-def _charts(series: Series) -> list[Markup]:
+def _charts(call: Call, series: Series) -> list[Markup]:
+    window = call.window
     moved = line_chart(
         "Per second",
         [
             Line("delivered", series.rates("delivered")),
             Line("acknowledged", series.rates("acked")),
         ],
+        window=window,
+        percentiles=True,
     )
     waiting = line_chart(
         "Waiting",
@@ -189,6 +130,7 @@ def _charts(series: Series) -> list[Markup]:
             Line("unacknowledged", series.levels("ack_pending")),
             Line("pull requests", series.levels("waiting")),
         ],
+        window=window,
         whole=True,
     )
     floors = line_chart(
@@ -197,6 +139,7 @@ def _charts(series: Series) -> list[Markup]:
             Line("delivered up to", series.levels("delivered_to")),
             Line("acknowledged up to", series.levels("acked_to")),
         ],
+        window=window,
         label=count,
         whole=True,
         from_zero=False,
@@ -259,45 +202,57 @@ def _config_card(info: ConsumerInfo) -> Markup:
 # ---------------------------------------------------------------------- changes
 
 
-def _actions(call: Call, info: ConsumerInfo) -> Markup | None:
+async def _actions(call: Call, info: ConsumerInfo) -> list[Child]:
     if call.visit.is_read_only:
-        return None
-    path = ("streams", info.stream_name, "consumers", info.name)
+        return []
+    stream, name = info.stream_name, info.name
+    path = ("streams", stream, "consumers", name)
+    why = {
+        endpoint: await call.refusal_of(f"consumer_{endpoint}", stream, name)
+        for endpoint in ("create", "pause", "reset", "unpin", "delete")
+    }
+    inputs = call.inputs()
     pause = (
-        form(call.visit, address(*path, "resume"), tag("button", "Resume", class_="main"))
+        form(
+            call.visit,
+            address(*path, "resume"),
+            submit("Resume", why["pause"], class_="main"),
+        )
         if info.paused
         else form(
             call.visit,
             address(*path, "pause"),
-            field("Pause for", "duration", "10m"),
-            tag("button", "Pause"),
+            inputs.text("Pause for", "duration", "10m"),
+            submit("Pause", why["pause"]),
             class_="row",
         )
-    )
-    reset = form(
-        call.visit,
-        address(*path, "reset"),
-        field(
-            "Reset to sequence",
-            "seq",
-            kind="number",
-            hint="Empty: redeliver what is not acknowledged",
-        ),
-        tag("button", "Reset"),
-        class_="row",
     )
     unpin = [
         form(
             call.visit,
             address(*path, "unpin"),
             tag("input", type="hidden", name="group", value=group.group),
-            tag("button", f"Unpin {group.group}"),
+            submit(f"Unpin {group.group}", why["unpin"]),
         )
         for group in info.priority_groups
         if info.config.priority_policy is PriorityPolicy.PINNED_CLIENT
     ]
-    links = [
-        tag("a", label, href=address(*path, part), class_="button")
-        for label, part in (("Edit", "edit"), ("Delete", "delete"))
+    edit = action_link("Edit", address(*path, "edit"), why["create"])
+    zone = danger_zone(
+        [
+            (
+                "Start again at the first message that is not acknowledged, or at a sequence.",
+                action_link("Reset", address(*path, "reset"), why["reset"]),
+            ),
+            (
+                "Delete the consumer with its position; the messages stay in the stream.",
+                action_link("Delete", address(*path, "delete"), why["delete"]),
+            ),
+        ]
+    )
+    note = call.refusal_note({"duration": "Pause for"})
+    return [
+        note,
+        card("Actions", tag("div", pause, unpin, edit, class_="row"), why_off(list(why.values()))),
+        zone,
     ]
-    return card("Actions", tag("div", pause, reset, unpin, links, class_="row"))

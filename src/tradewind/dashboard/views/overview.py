@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.dashboard.data.page_texts import UNLIMITED, count, short, since, size
 from tradewind.dashboard.data.problems import Problem
+from tradewind.dashboard.data.workspace import ACCOUNT_KEY
 from tradewind.dashboard.look.charts import Line, line_chart, share
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -21,7 +22,9 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.views.attention_card import attention_card
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
+from tradewind.dashboard.views.chart_parts import chart_ranges, charted, history_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from tradewind.dashboard.data.series import Series
 
 HAPPENINGS_SHOWN: Final = 12
+# How long the first view waits for the first round of the survey.
+SURVEY_SECONDS: Final = 0.5
 SERVERS: Final = (
     "Server",
     "Health",
@@ -57,32 +62,45 @@ async def show(call: Call) -> Answer:
     seen = await call.workspace.account()
     is_whole = seen.value is not None and seen.value.load.is_whole
     health = await call.workspace.health() if is_whole else None
-    content = live("overview", _content(call, seen, health))
+    await call.workspace.survey.watched(SURVEY_SECONDS)
+    series = await charted(call, ACCOUNT_KEY, seen)
+    content = live("overview", _content(call, seen, series, health))
     return PageAnswer(page(call.visit, "overview", "Overview", heading("Overview"), content))
 
 
 def _content(
-    call: Call, seen: Observation[AccountSnapshot], health: Observation[dict[str, str]] | None
+    call: Call,
+    seen: Observation[AccountSnapshot],
+    series: Series,
+    health: Observation[dict[str, str]] | None,
 ) -> list[Child]:
     account = seen.value
     happened = _happenings(call.workspace.advisories.newest())
+    slow = int(seen.series.growth("slow_consumers"))
+    told = health.value if health is not None else None
+    attention = attention_card(call.workspace.survey, account, told, slow)
     if account is None:
-        return [problem_note(seen.problem), happened]
+        return [problem_note(seen.problem), attention, happened]
     load = account.load
     scope = "all servers" if load.is_whole else "this account"
     return [
         problem_note(seen.problem),
+        attention,
         _numbers(account, seen.series, scope),
         problem_note(account.load_problem),
+        history_problem(call),
+        chart_ranges(call),
         grid(
             card(
                 "",
                 line_chart(
                     f"Messages per second, {scope}",
                     [
-                        Line("in", seen.series.rates("messages_in")),
-                        Line("out", seen.series.rates("messages_out")),
+                        Line("in", series.rates("messages_in")),
+                        Line("out", series.rates("messages_out")),
                     ],
+                    window=call.window,
+                    percentiles=True,
                 ),
             ),
             card(
@@ -90,9 +108,11 @@ def _content(
                 line_chart(
                     f"Bytes per second, {scope}",
                     [
-                        Line("in", seen.series.rates("bytes_in")),
-                        Line("out", seen.series.rates("bytes_out")),
+                        Line("in", series.rates("bytes_in")),
+                        Line("out", series.rates("bytes_out")),
                     ],
+                    window=call.window,
+                    percentiles=True,
                     label=size,
                 ),
             ),

@@ -1,8 +1,9 @@
-"""The table of streams, and the form for a new one."""
+"""The table of streams."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
@@ -12,13 +13,9 @@ from tradewind.dashboard.data.page_texts import count, since, size
 from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
-    STORAGES,
     absence,
     badge,
     card,
-    choice,
-    field,
-    form,
     heading,
     live,
     page,
@@ -26,20 +23,40 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.look.table_order import TableColumn, TableOrder, sorting_of
+from tradewind.dashboard.views.attention_card import state_badge
 from tradewind.dashboard.views.call import (
     Answer,
     Call,
     PageAnswer,
     RedirectAnswer,
-    duration_ns,
     number,
 )
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
+    from tradewind.dashboard.data.survey import StreamSummary, Survey
 
-COLUMNS = ("Stream", "Subjects", "Messages#", "Size#", "Consumers#", "Last message")
+COLUMNS = (
+    TableColumn("State", "state"),
+    TableColumn("Stream", "name"),
+    TableColumn("Subjects"),
+    TableColumn("Messages#", "messages"),
+    TableColumn("Size#", "size"),
+    TableColumn("Consumers#", "consumers"),
+    TableColumn("Last message", "last"),
+)
 SUBJECTS_SHOWN = 3
+# How long the first view waits for the first round of the survey.
+SURVEY_SECONDS = 0.5
+_ORDERS: dict[str, Callable[[StreamSummary], Any]] = {
+    "state": lambda stream: stream.verdict.rank,
+    "name": lambda stream: stream.name,
+    "messages": lambda stream: stream.messages,
+    "size": lambda stream: stream.bytes,
+    "consumers": lambda stream: stream.consumers,
+    "last": lambda stream: stream.last_ts,
+}
 
 
 async def show(call: Call) -> Answer:
@@ -82,7 +99,10 @@ async def _rows(call: Call, search: str, first: int) -> list[Child]:
     names = await catalog.names()
     if names.value is None:
         return [problem_note(names.problem)]
-    found = chosen(names.value.names, search)
+    survey = call.workspace.survey
+    await survey.watched(SURVEY_SECONDS)
+    sorting = sorting_of(call.query, ("streams",), COLUMNS, **_kept(search))
+    found = sorted_names(chosen(names.value.names, search), survey, sorting)
     if not found:
         text = f"No stream has {search!r} in its name." if search else "There are no streams yet."
         return [problem_note(names.problem), tag("p", text, class_="empty")]
@@ -94,19 +114,51 @@ async def _rows(call: Call, search: str, first: int) -> list[Child]:
         card(
             "",
             table(
-                COLUMNS, [_row(name, info, now_ns) for name, info in rows], empty="Nothing here."
+                COLUMNS,
+                [_row(survey, name, info, now_ns) for name, info in rows],
+                empty="Nothing here.",
+                sorting=sorting,
             ),
-            pager(("streams",), first, ROWS, len(found), search=search, go="1" if search else ""),
+            pager(("streams",), first, ROWS, len(found), sort=sorting.text, **_kept(search)),
+            order_note(survey, len(found)),
         ),
     ]
 
 
-def _row(name: str, info: StreamInfo | Problem, now_ns: int) -> list[Child]:
+def _kept(search: str) -> dict[str, str]:
+    """The search, as links to other rows and orders repeat it."""
+    return {"search": search, "go": "1"} if search else {}
+
+
+def sorted_names(names: list[str], survey: Survey, sorting: TableOrder) -> list[str]:
+    """The names in the order of a table; streams that were not examined yet come last."""
+    known = survey.streams
+    examined = [name for name in names if name in known]
+    rest = [name for name in names if name not in known]
+    key = _ORDERS[sorting.key]
+    # TableOrder twice: equal ones stay in the order of their names.
+    examined.sort(key=lambda name: key(known[name]), reverse=sorting.is_down)
+    if sorting.key == "name":
+        return sorted(names, reverse=sorting.is_down)
+    return [*examined, *rest]
+
+
+def order_note(survey: Survey, rows: int) -> Markup | None:
+    """The note that the order is not final, while streams have not been examined."""
+    if survey.is_whole or rows <= 1 or survey.problem is not None:
+        return None
+    known = len(survey.streams)
+    text = f"{count(known)} of {count(max(survey.streams_total, rows))} streams were examined so "
+    return tag("p", f"{text}far; the order changes until all are.", class_="faint")
+
+
+def _row(survey: Survey, name: str, info: StreamInfo | Problem, now_ns: int) -> list[Child]:
     link = tag("a", name, href=address("streams", name))
     if isinstance(info, Problem):
-        return [link, absence(info), "", "", "", ""]
+        return ["", link, absence(info), "", "", "", ""]
     state = info.state
     return [
+        state_badge(survey.verdict_of(info)),
         [link, " ", *marks(info)],
         subjects_text(info.config),
         count(state.messages),
@@ -142,75 +194,3 @@ def marks(info: StreamInfo) -> list[Markup]:
     if info.state.lost is not None and info.state.lost.msgs:
         found.append(badge("lost messages", "bad"))
     return found
-
-
-# ---------------------------------------------------------------------- a new stream
-
-
-async def show_new(call: Call) -> Answer:
-    """Show the form for a new stream."""
-    fields = tag(
-        "div",
-        form(
-            call.visit,
-            "/new-stream",
-            field("Name", "name", required=True, hint="Letters, digits, - and _"),
-            field(
-                "Subjects", "subjects", required=True, hint="Joined by commas: orders.*, events.>"
-            ),
-            field("Description", "description"),
-            choice("Storage", "storage", STORAGES),
-            choice(
-                "Keep messages until",
-                "retention",
-                (
-                    ("limits", "a limit removes them"),
-                    ("interest", "every consumer has acknowledged them"),
-                    ("workqueue", "one consumer has acknowledged them"),
-                ),
-            ),
-            field("Maximum messages", "max_msgs", kind="number", hint="Empty: no limit"),
-            field("Maximum size in bytes", "max_bytes", kind="number", hint="Empty: no limit"),
-            field("Maximum age", "max_age", hint="Like 24h or 30m. Empty: no limit"),
-            field("Replicas", "num_replicas", kind="number", hint="3 in a cluster. Empty: 1"),
-            tag("button", "Create the stream", class_="main"),
-            class_="stack",
-        ),
-    )
-    above = tag("a", "Streams", href="/streams")
-    return PageAnswer(
-        page(
-            call.visit,
-            "streams",
-            "New stream",
-            heading("New stream", above=above),
-            card("", fields),
-        )
-    )
-
-
-def new_config(fields: dict[str, str]) -> dict[str, Any]:
-    """The configuration in the form, as in JSON; BadFormError names the field."""
-    subjects = [each.strip() for each in fields.get("subjects", "").split(",") if each.strip()]
-    return {
-        "name": fields.get("name", "").strip(),
-        "subjects": subjects,
-        "description": fields.get("description", ""),
-        "storage": fields.get("storage", "file"),
-        "retention": fields.get("retention", "limits"),
-        "max_msgs": number(fields, "max_msgs") or -1,
-        "max_bytes": number(fields, "max_bytes") or -1,
-        "max_age": duration_ns(fields, "max_age"),
-        "allow_direct": True,
-        "num_replicas": number(fields, "num_replicas") or 1,
-    }
-
-
-async def create(call: Call) -> Answer:
-    """Create a stream."""
-    config = new_config(dict(call.fields))
-    info = await call.workspace.jetstream.manager.streams.add(config)
-    call.workspace.catalog.changed(info.config.name)
-    return RedirectAnswer(
-        address("streams", info.config.name), f"Stream {info.config.name} was created."
-    )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.configs import stream_config_to_dict
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.why.asking import stream_knowledge
 from tradewind.client.why.stream_reasons import explain_stream
-from tradewind.dashboard.data.catalog import ROWS, SUBJECTS_SHOWN_MAX, ConsumerPage
+from tradewind.dashboard.data.catalog import SUBJECTS_SHOWN_MAX
 from tradewind.dashboard.data.changes import config_text, in_words
 from tradewind.dashboard.data.page_texts import count, many, short, since, size, span_ns, time_text
 from tradewind.dashboard.data.problems import problem_of
@@ -18,6 +17,7 @@ from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.graphs import Box, flow_graph
+from tradewind.dashboard.look.inputs import action_link, danger_zone, why_off
 from tradewind.dashboard.look.page_layout import (
     Visit,
     badge,
@@ -28,19 +28,18 @@ from tradewind.dashboard.look.page_layout import (
     heading,
     live,
     page,
-    pager,
     problem_note,
     table,
     tabs,
     why_card,
 )
-from tradewind.dashboard.views.call import Answer, Call, PageAnswer, number
+from tradewind.dashboard.views.call import Answer, Call, PageAnswer
+from tradewind.dashboard.views.chart_parts import chart_ranges, charted
 from tradewind.dashboard.views.stream_list_views import marks
 from tradewind.errors import TradewindError
 from tradewind.subjects import is_valid_subject
 
 if TYPE_CHECKING:
-    from tradewind.api.consumer_types import ConsumerInfo
     from tradewind.api.stream_types import (
         ClusterInfo,
         StreamInfo,
@@ -49,18 +48,10 @@ if TYPE_CHECKING:
     )
     from tradewind.client.why.reasons import Reason
     from tradewind.dashboard.data.samplers import Observation
+    from tradewind.dashboard.data.series import Series
 
 LOST_SHOWN: Final = 50
 WHY_SECONDS: Final = 4.0
-CONSUMER_COLUMNS: Final = (
-    "Consumer",
-    "Kind",
-    "Behind#",
-    "Per second#",
-    "Unacknowledged#",
-    "Redelivered#",
-    "Last delivery",
-)
 
 
 def stream_tabs(name: str, here: str) -> Markup:
@@ -95,20 +86,41 @@ async def show(call: Call) -> Answer:
     name = call.parts["stream"]
     seen = await call.workspace.catalog.stream(name)
     check_found(seen)
-    actions = [
-        tag("a", label, href=address("streams", name, part), class_="button")
-        for label, part in (
-            ("Edit", "edit"),
-            ("Purge", "purge"),
-            ("Seal", "seal"),
-            ("Delete", "delete"),
-        )
-    ]
     # Saving a stream changes nothing.
     save = tag("a", "Back up", href=address("streams", name, "backup"), class_="button")
-    top = stream_heading(call.visit, name, "", *actions, always=save)
-    content = [await _why(call, seen), *_content(seen)]
-    return PageAnswer(page(call.visit, "streams", name, top, live("stream", content)))
+    why_not = await call.refusal_of("stream_update", name)
+    edit = action_link("Edit", address("streams", name, "edit"), why_not)
+    top = stream_heading(call.visit, name, "", edit, always=save)
+    series = await charted(call, ("stream", name), seen)
+    content = [await _why(call, seen), *_content(call, seen, series)]
+    zone = None if call.visit.is_read_only else await _danger_zone(call, name, why_not)
+    return PageAnswer(page(call.visit, "streams", name, top, live("stream", content), zone))
+
+
+async def _danger_zone(call: Call, name: str, why_not: str) -> list[Child]:
+    """The actions that remove messages, or cannot be undone."""
+    purge = await call.refusal_of("stream_purge", name)
+    delete = await call.refusal_of("stream_delete", name)
+    path = ("streams", name)
+    return [
+        danger_zone(
+            [
+                (
+                    "Remove messages: all, those of a subject, or all but the newest.",
+                    action_link("Purge", address(*path, "purge"), purge),
+                ),
+                (
+                    "Seal the stream: nothing in it can change from then on.",
+                    action_link("Seal", address(*path, "seal"), why_not),
+                ),
+                (
+                    "Delete the stream with its messages and consumers.",
+                    action_link("Delete", address(*path, "delete"), delete),
+                ),
+            ]
+        ),
+        why_off([why_not, purge, delete]),
+    ]
 
 
 async def _why(call: Call, seen: Observation[StreamInfo]) -> Markup | None:
@@ -135,16 +147,21 @@ def check_found(seen: Observation[StreamInfo]) -> None:
         raise StreamNotFoundError(404, 10059, "stream not found")
 
 
-def _content(seen: Observation[StreamInfo]) -> list[Child]:
+def _content(call: Call, seen: Observation[StreamInfo], history: Series) -> list[Child]:
     info = seen.value
     if info is None:
         return [problem_note(seen.problem)]
     state, series = info.state, seen.series
     now_ns = time.time_ns()
     stored = line_chart(
-        "Stored per second", [Line("messages", series.rates("last_seq"))], label=short
+        "Stored per second",
+        [Line("messages", history.rates("last_seq"))],
+        window=call.window,
+        percentiles=True,
     )
-    grown = line_chart("Size", [Line("bytes", series.levels("bytes"))], label=size)
+    grown = line_chart(
+        "Size", [Line("bytes", history.levels("bytes"))], label=size, window=call.window
+    )
     return [
         problem_note(seen.problem),
         tag("p", marks(info)) if marks(info) else None,
@@ -159,6 +176,7 @@ def _content(seen: Observation[StreamInfo]) -> list[Child]:
             class_="numbers",
         ),
         _lost(info),
+        chart_ranges(call, "streams", info.config.name),
         grid(card("", stored), card("", grown)),
         grid(
             card("Summary", [tag("p", sentence) for sentence in in_words(info.config)]),
@@ -308,57 +326,6 @@ async def _subjects(call: Call, name: str, pattern: str) -> Child:
         table(("Subject", "Messages#"), rows, empty="No message has such a subject."),
         tag("p", note, class_="faint"),
     )
-
-
-# ---------------------------------------------------------------------- consumers
-
-
-async def show_consumers(call: Call) -> Answer:
-    """Show the consumers of a stream."""
-    name = call.parts["stream"]
-    first = number(call.query, "first")
-    stream = await call.workspace.catalog.stream(name)
-    check_found(stream)
-    seen = await call.workspace.catalog.consumer_page(name, first)
-    found = seen.value or ConsumerPage(first, 0, [], {})
-    content = [
-        problem_note(seen.problem),
-        card(
-            "",
-            table(
-                CONSUMER_COLUMNS,
-                [consumer_row(info, found.rates) for info in found.consumers],
-                empty="It has no consumers.",
-            ),
-            pager(("streams", name, "consumers"), first, ROWS, found.total),
-        ),
-    ]
-    target = address("streams", name, "new-consumer")
-    new = tag("a", "New consumer", href=target, class_="button main")
-    top = stream_heading(call.visit, name, "consumers", new)
-    return PageAnswer(
-        page(call.visit, "streams", f"{name}: consumers", top, live("consumers", content))
-    )
-
-
-def consumer_row(info: ConsumerInfo, rates: Mapping[str, float]) -> list[Child]:
-    """A consumer as a row of a table."""
-    link = tag("a", info.name, href=address("streams", info.stream_name, "consumers", info.name))
-    return [
-        [link, " ", badge("paused", "warning") if info.paused else None],
-        consumer_kind(info),
-        count(info.num_pending),
-        short(rates[info.name]) if info.name in rates else "-",
-        count(info.num_ack_pending),
-        count(info.num_redelivered),
-        since(info.delivered.last_active, time.time_ns()),
-    ]
-
-
-def consumer_kind(info: ConsumerInfo) -> str:
-    """The kind of a consumer: pull or push, durable or ephemeral."""
-    way = "push" if info.config.deliver_subject else "pull"
-    return f"{way}, {'durable' if info.config.durable_name else 'ephemeral'}"
 
 
 # ---------------------------------------------------------------------- configuration

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -30,10 +30,13 @@ from tradewind.pipelines.relations.queries import (
     needs_server,
     tables_result,
 )
+from tradewind.pipelines.sql.duck_lakes import TAIL_BYTES_MAX, DuckLake
 from tradewind.pipelines.sql.duck_tables import DuckTable, folder_dataset
-from tradewind.pipelines.sql.engines import NeedsSparkError, check_engine, duck_text
+from tradewind.pipelines.sql.engines import check_engine, duck_text
+from tradewind.pipelines.sql.plans import figures_in
 from tradewind.pipelines.sql.query_session import (
     SqlQuestion,
+    answer_from_state,
     catalog_of,
     lake_of,
     one_spelling,
@@ -68,6 +71,25 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "python_enable_replacements": "false",
     "temp_directory": "",
 }
+
+
+class AnyDuckTable(Protocol):
+    """A table of a question, under its name."""
+
+    name: str
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the last read of it failed, if that is known."""
+
+    def register(self, engine: duckdb.DuckDBPyConnection) -> None:
+        """Make the table known under its name."""
+
+    def widen(self, error: Exception) -> bool:
+        """Whether this is why a query failed; then the next `register` is another one."""
+
+    def close(self) -> None:
+        """Close its connections."""
 
 
 class DuckRunner:
@@ -115,11 +137,14 @@ class DuckRunner:
                 return tables_result(catalog, folders)
             named = one_spelling(text, names_in(known, catalog.names) - used)
         with ExitStack() as closing:
+            plan = figures_in(known)
+            if plan is not None and [plan.table] == named and plan.table in catalog.streams:
+                answer = answer_from_state(question, catalog, plan.table, plan)
+                if answer is not None:
+                    return answer
             tables = []
             for name in named:
-                if lake_of(question, catalog, name) is not None:
-                    raise NeedsSparkError(f"{name} has a lake table, which is read with it")
-                table = DuckTable(name, where_of(question), is_bucket=name not in catalog.streams)
+                table = _opened_table(question, catalog, name)
                 closing.callback(table.close)
                 tables.append(table)
             others = {name: folder_dataset(name, folders[name]) for name in sorted(used)}
@@ -129,7 +154,7 @@ class DuckRunner:
     def _answer(
         self,
         text: str,
-        tables: Sequence[DuckTable],
+        tables: Sequence[AnyDuckTable],
         folders: Mapping[str, dataset.Dataset],
         known: list[str],
         rows_max: int,
@@ -140,13 +165,13 @@ class DuckRunner:
             if found[1].lower() not in shown:
                 raise PipelineError(f"table {found[1]!r} does not exist{near(found[1], known)}")
         for _ in range(WIDENINGS_MAX):
-            with self._opened(tables, folders) as engine:
+            with _Engine(self, tables, folders) as engine:
                 try:
                     if found:
                         return _described(engine, shown[found[1].lower()])
                     return _result(engine, duck_text(text, '"'), rows_max)
                 except duckdb.Error as error:
-                    if any(table.widen() for table in tables):
+                    if any(table.widen(error) for table in tables):
                         continue
                     raise self._failure(error, tables, known, text) from None
         raise PipelineError(
@@ -154,13 +179,8 @@ class DuckRunner:
             " shapes; use json_extract(data, '$.field')"
         )
 
-    def _opened(
-        self, tables: Sequence[DuckTable], folders: Mapping[str, dataset.Dataset]
-    ) -> _Engine:
-        return _Engine(self, {table.name: table.dataset() for table in tables} | dict(folders))
-
     def _failure(
-        self, error: duckdb.Error, tables: Sequence[DuckTable], known: list[str], asked: str
+        self, error: duckdb.Error, tables: Sequence[AnyDuckTable], known: list[str], asked: str
     ) -> Exception:
         """An error of the engine in one line, or that of a table which the engine passed on."""
         for table in tables:
@@ -182,6 +202,15 @@ class DuckRunner:
         return StatementError(reason, line, column)
 
 
+def _opened_table(question: SqlQuestion, catalog: TableCatalog, name: str) -> AnyDuckTable:
+    """The table of a stream or bucket: its lake table with the tail, or the stream itself."""
+    lake = lake_of(question, catalog, name)
+    pinned = lake.pin(TAIL_BYTES_MAX) if lake is not None else None
+    if lake is not None and pinned is not None:
+        return DuckLake(lake, pinned, where_of(question))
+    return DuckTable(name, where_of(question), is_bucket=name not in catalog.streams)
+
+
 def _place_in(text: str, asked: str) -> tuple[int, int]:
     """The line and column that an error says, or else those of the name in it; 0 if unknown."""
     if place := _PLACE.search(text):
@@ -198,15 +227,23 @@ def _place_in(text: str, asked: str) -> tuple[int, int]:
 class _Engine:
     """A DuckDB for one run of a question, closed to everything but its tables."""
 
-    def __init__(self, runner: DuckRunner, tables: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        runner: DuckRunner,
+        tables: Sequence[AnyDuckTable],
+        folders: Mapping[str, dataset.Dataset],
+    ) -> None:
         self._runner = runner
         self._tables = tables
+        self._folders = folders
 
     def __enter__(self) -> duckdb.DuckDBPyConnection:
         threads = str(min(os.cpu_count() or 1, THREADS_MAX))
         self._engine = duckdb.connect(":memory:", config={**_SETTINGS, "threads": threads})
-        for name, table in self._tables.items():
-            self._engine.register(name, table)
+        for table in self._tables:
+            table.register(self._engine)
+        for name, folder in self._folders.items():
+            self._engine.register(name, folder)
         self._engine.execute("set lock_configuration = true")
         runner = self._runner
         with runner._lock:

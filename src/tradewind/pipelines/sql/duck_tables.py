@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -30,6 +30,9 @@ from tradewind.pipelines.payloads.inference import infer
 from tradewind.pipelines.relations.queries import FORMATS, format_of_folder
 from tradewind.spark.options.source_options import parse_options
 
+if TYPE_CHECKING:
+    import duckdb
+
 JSON_COLUMN: Final = "json"
 MISFITS_MAX: Final = 1000
 _EXACT_FLOAT: Final = 1 << 53
@@ -44,10 +47,18 @@ class MisfitError(PipelineError):
         super().__init__(f"a message of {table} does not match the fields that were found")
 
 
+class OwnColumns(Protocol):
+    """The columns of rows before their payloads are decoded."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Their names and types, in order."""
+
+
 class SqlColumns:
     """The columns of a stream or bucket in SQL, with the fields of its payloads."""
 
-    def __init__(self, name: str, own: PlainColumns, payload: str, fields: pa.Schema) -> None:
+    def __init__(self, name: str, own: OwnColumns, payload: str, fields: pa.Schema) -> None:
         self._name = name
         self._payload = payload
         self._fields = fields
@@ -163,6 +174,29 @@ def _text(payload: bytes | None) -> str | None:
         return _ESCAPED + payload.hex()
 
 
+class DuckFields:
+    """The fields of payloads, which hold all payloads that were seen."""
+
+    def __init__(self, payloads: list[bytes]) -> None:
+        self._payloads = payloads
+        self.schema = self._inferred()
+
+    def _inferred(self) -> pa.Schema:
+        try:
+            return columns_of(infer(self._payloads).ddl)
+        except (ValueError, DecodingError):
+            return pa.schema([])
+
+    def widen(self, failure: BaseException | None) -> bool:
+        """Whether this is why a read failed; then there are fields for those messages too."""
+        if not isinstance(failure, MisfitError):
+            return False
+        before = self.schema
+        self._payloads += failure.payloads
+        self.schema = self._inferred()
+        return not before.equals(self.schema)
+
+
 class DuckTable:
     """A stream or bucket up to the end that it had when the question came."""
 
@@ -172,36 +206,24 @@ class DuckTable:
         self._scan = FrameScan(parsed)
         self._payload = "value" if is_bucket else "data"
         self._own = PlainColumns(parsed.table_columns)
-        self._payloads = sample(self._scan, self._payload)
-        self._fields = self._inferred()
+        self._fields = DuckFields(sample(self._scan, self._payload))
         self._rows: FrameRows | None = None
 
-    def _inferred(self) -> pa.Schema:
-        try:
-            return columns_of(infer(self._payloads).ddl)
-        except (ValueError, DecodingError):
-            return pa.schema([])
-
-    def dataset(self) -> StreamDataset:
-        """The rows with the columns as they are known now."""
-        columns = SqlColumns(self.name, self._own, self._payload, self._fields)
+    def register(self, engine: duckdb.DuckDBPyConnection) -> None:
+        """Make the table known under its name, with the columns as they are known now."""
+        columns = SqlColumns(self.name, self._own, self._payload, self._fields.schema)
         self._rows = FrameRows(self._scan, columns)
-        return StreamDataset(self._rows)
+        engine.register(self.name, StreamDataset(self._rows))
 
     @property
     def failure(self) -> BaseException | None:
         """Why the last read of it failed, if it did."""
         return None if self._rows is None else self._rows.failure
 
-    def widen(self) -> bool:
-        """Whether this is why a query failed; then the next dataset has fields for all messages."""
-        failure = self.failure
-        if not isinstance(failure, MisfitError):
-            return False
-        before = self._fields
-        self._payloads += failure.payloads
-        self._fields = self._inferred()
-        return not before.equals(self._fields)
+    def widen(self, error: Exception) -> bool:
+        """Whether this is why a query failed; then the next `register` has other fields."""
+        del error
+        return self._fields.widen(self.failure)
 
     def close(self) -> None:
         """Close its connections."""

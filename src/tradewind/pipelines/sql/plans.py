@@ -1,7 +1,8 @@
 """Recognises queries that the state of a stream answers, and queries for its first rows only.
 
-Owns recognising them in the plan of Spark's own parser, before any table is accessed. Every query
-that does not match exactly is left to Spark. The module is pure.
+Owns recognising them in the plan of Spark's own parser, before any table is accessed, or for DuckDB
+in the text itself. Every query that does not match exactly is left to the engine. The module is
+pure.
 """
 
 from __future__ import annotations
@@ -19,6 +20,15 @@ _NAME: Final = re.compile(r"[\w$-]+")
 # The parser's text does not tell such a name from two.
 _NAME_WITH_COMMA: Final = re.compile(r"`[^`]*,[^`]*`")
 _NAMES: Final = re.compile(r"\[(.*)\]", re.DOTALL)
+_FIGURES_TEXT: Final = re.compile(
+    r"select\s+(?P<items>[^`'\"]+?)\s+from\s+(?:`(?P<quoted>[\w$-]+)`|(?P<table>\w+))",
+    re.IGNORECASE,
+)
+_FIGURE_TEXT: Final = re.compile(
+    r"(?:(?P<counted>count)\s*\(\s*\*\s*\)|(?P<bound>min|max)\s*\(\s*seq\s*\))"
+    r"(?:\s+(?:as\s+)?(?P<name>[a-z_]\w*))?",
+    re.IGNORECASE,
+)
 Node = Mapping[str, Any]
 
 
@@ -44,6 +54,22 @@ class FirstRowsPlan:
 
     table: str
     limit: int | None
+
+
+def figures_in(text: str) -> FiguresPlan | None:
+    """The counts and ends that a text asks for, with the names that DuckDB gives them."""
+    found = _FIGURES_TEXT.fullmatch(text.strip())
+    if found is None:
+        return None
+    figures = []
+    for item in found["items"].split(","):
+        call = _FIGURE_TEXT.fullmatch(item.strip())
+        if call is None:
+            return None
+        function = (call["counted"] or call["bound"]).lower()
+        name = "count_star()" if function == "count" else f"{function}({_SEQUENCE})"
+        figures.append(PlanFigure(function, call["name"] or name))
+    return FiguresPlan(found["quoted"] or found["table"], tuple(figures))
 
 
 def recognise(text: str, plan_json: str) -> FiguresPlan | FirstRowsPlan | None:

@@ -190,7 +190,7 @@ class QuerySession:
             named = one_spelling(text, names_in(text, catalog.names) - used)
             shape = self._shape(text, named, catalog)
             if isinstance(shape, FiguresPlan):
-                answer = _from_state(question, catalog, named[0], shape)
+                answer = answer_from_state(question, catalog, named[0], shape)
                 if answer is not None:
                     return answer
             tables = [self._table(question, catalog, name, shape) for name in named]
@@ -391,7 +391,7 @@ def lake_of(question: SqlQuestion, catalog: TableCatalog, name: str) -> StreamLa
     return lake_of_query(name, where, catalog.infos.get(name), is_bucket=is_bucket)
 
 
-def _from_state(
+def answer_from_state(
     question: SqlQuestion, catalog: TableCatalog, name: str, plan: FiguresPlan
 ) -> QueryResult | None:
     """The answer that the state of a stream holds; None if it does not hold it exactly."""

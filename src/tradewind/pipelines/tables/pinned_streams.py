@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 TAIL_BYTES_MAX: Final = 16 << 20
 # How often a tail is looked for that limits keep removing.
 ATTEMPTS_MAX: Final = 10
+_KEY: Final = "key"
+_PUT: Final = "PUT"
 _Opened = tuple[SourceOptions, Provider, ReadState]
 
 
@@ -213,6 +215,15 @@ def _tail_bytes(point: TablePoint, state: ReadState) -> int:
     if not state.messages or state.bytes is None:
         return count * 1024
     return count * state.bytes // state.messages
+
+
+def latest_puts(changes: pa.Table) -> pa.Table:
+    """The last change of each key, unless that removed it."""
+    import pyarrow.compute as pc
+
+    newest = changes.group_by(_KEY).aggregate([("seq", "max")])
+    is_newest = pc.is_in(changes["seq"], newest["seq_max"])
+    return changes.filter(pc.and_(is_newest, pc.equal(changes["operation"], _PUT)))
 
 
 def _note_hole(found: PinnedStream) -> None:

@@ -7,8 +7,9 @@ whose table lacks a column that the query names.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tradewind.api.names import KV_STREAM
 from tradewind.pipelines.notation.column_templates import quoted_sql
@@ -69,9 +70,9 @@ class StreamLake:
         point = pin_table(self.stream, self.spec)
         return point.version if point is not None else None
 
-    def pin(self) -> PinnedStream | None:
-        """Table and tail as they are now."""
-        return pin_stream(self.stream, self.where)
+    def pin(self, tail_bytes_max: int | None = None) -> PinnedStream | None:
+        """Table and tail as they are now; see `pin_stream`."""
+        return pin_stream(self.stream, self.where, tail_bytes_max=tail_bytes_max)
 
 
 def lake_of_query(
@@ -109,21 +110,32 @@ def count_rows(pinned: PinnedStream) -> tuple[int, int | None, int | None] | Non
 
 
 def named_columns(frame: DataFrame, name: str, *, is_bucket: bool) -> DataFrame:
-    """The rows of a table with the names that a stream or bucket has in SQL.
+    """The rows of a table with the names that a stream or bucket has in SQL."""
+    from pyspark.sql.functions import col, lit
+
+    shown = shown_columns(frame.columns, is_bucket=is_bucket)
+    return frame.select(
+        *(
+            (lit(name) if column is None else col(quoted_sql(column))).alias(one)
+            for one, column in shown
+        )
+    )
+
+
+def shown_columns(columns: Sequence[str], *, is_bucket: bool) -> list[tuple[str, str | None]]:
+    """The columns that a table has in SQL, and its own ones that they are; None is the name.
 
     A field of the payloads that has such a name keeps it.
     """
-    from pyspark.sql.functions import col, lit
-
-    known = {column.lower() for column in frame.columns}
+    known = {column.lower() for column in columns}
     first = "bucket" if is_bucket else "stream"
-    columns: dict[str, Any] = {} if first in known else {first: lit(name)}
-    for column in frame.columns:
+    sources: dict[str, str | None] = {} if first in known else {first: None}
+    for column in columns:
         shown = _BUCKET_NAMES.get(column, column) if is_bucket else column
-        columns[column if shown != column and shown in known else shown] = col(quoted_sql(column))
-    order: list[str] = [one for one in _BUCKET_FIRST if one in columns] if is_bucket else []
-    order += [one for one in columns if one not in order]
-    return frame.select(*(columns[one].alias(one) for one in order))
+        sources[column if shown != column and shown in known else shown] = column
+    order: list[str] = [one for one in _BUCKET_FIRST if one in sources] if is_bucket else []
+    order += [one for one in sources if one not in order]
+    return [(one, sources[one]) for one in order]
 
 
 class StreamQueryTable:

@@ -20,7 +20,12 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.notation.column_templates import quoted_sql
 from tradewind.pipelines.sessions.arrow_jobs import map_in_arrow
 from tradewind.pipelines.sessions.pipeline_connections import PipelineAddress
-from tradewind.pipelines.tables.pinned_streams import PinnedStream, StreamPlace, pin_stream
+from tradewind.pipelines.tables.pinned_streams import (
+    PinnedStream,
+    StreamPlace,
+    latest_puts,
+    pin_stream,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     from tradewind.pipelines.tables.table_points import TablePoint
 
 _KEY: Final = "key"
-_PUT: Final = "PUT"
 _BATCH_ROWS: Final = 10_000
 # Tails that are kept as files; an older frame than so many cannot be used any more.
 TAILS_MAX: Final = 256
@@ -100,15 +104,6 @@ def spill(spark: SparkSession, rows: pa.Table) -> str:
     path = folder / f"{time.time_ns()}-{token_hex(4)}.parquet"
     pq.write_table(rows, path, compression="none")
     return str(path)
-
-
-def latest_puts(changes: pa.Table) -> pa.Table:
-    """The last change of each key, unless that removed it."""
-    import pyarrow.compute as pc
-
-    newest = changes.group_by(_KEY).aggregate([("seq", "max")])
-    is_newest = pc.is_in(changes["seq"], newest["seq_max"])
-    return changes.filter(pc.and_(is_newest, pc.equal(changes["operation"], _PUT)))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

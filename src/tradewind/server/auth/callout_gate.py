@@ -16,6 +16,7 @@ from tradewind.broker.identity import (
     Identity,
     Rejection,
 )
+from tradewind.broker.proxies import proxy_required
 from tradewind.durations import SECOND_NS
 from tradewind.jwt import UserClaims
 from tradewind.jwt.sharing_claims import quoted
@@ -63,7 +64,7 @@ class CalloutGate:
         if server_options.system_account:
             self._accounts.setdefault(server_options.system_account, None)
         # While these are unchanged, no login is sent to the service twice.
-        self._key = options, self._accounts
+        self._key = options, self._accounts, server_options.trusted_proxies
 
     @property
     def nonce_required(self) -> bool:
@@ -129,8 +130,8 @@ class CalloutGate:
         """Whether a user that the service accepts may enter, and where."""
         name = self._service.account
         now_ns = self._client.now_ns()
-        if claims.nats.proxy_required:
-            return Rejection("Proxy connection required")
+        if claims.nats.proxy_required and not credentials.proxy_key:
+            return proxy_required("Proxy connection required")
         left = seconds_left(claims.nats, now_ns)
         if left == 0:
             return Rejection(f'Authorized user on account "{name}" outside of valid connect times')

@@ -26,6 +26,7 @@ class Member(msgspec.Struct, frozen=True):
     password: Secret
     key: bytes
     connection_types: frozenset[str]
+    proxy_required: bool
 
     def may_use(self, connection_type: str) -> bool:
         """Whether the user may connect with this kind of connection."""
@@ -57,6 +58,7 @@ class Members(msgspec.Struct, frozen=True):
             password=user.password,
             key=key,
             connection_types=_connection_types(name, user.connection_types),
+            proxy_required=user.proxy_required,
         )
 
 

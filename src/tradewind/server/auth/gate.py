@@ -120,6 +120,11 @@ def gate_notices(options: ServerOptions) -> tuple[str, ...]:
             "Only the system account is configured: clients without credentials enter the global "
             "account; add an authorization block to keep them out"
         )
+    if _requires_proxies(options, members) and not options.trusted_proxies:
+        notices.append(
+            "proxy_required is set, but the proxies block names no trusted proxy: those users can"
+            " not log in"
+        )
     for name in sorted(
         {options.no_auth_user, (options.websocket or WebsocketOptions()).no_auth_user}
     ):
@@ -127,6 +132,17 @@ def gate_notices(options: ServerOptions) -> tuple[str, ...]:
         if member is not None and is_hashed(member.password):
             notices.append(f"no_auth_user {name!r} has a hashed password, so it lets nobody in")
     return tuple(notices)
+
+
+def _requires_proxies(options: ServerOptions, members: Members) -> bool:
+    """Whether a configured login must come through a proxy."""
+    leaf = (options.leafnodes or LeafOptions()).authorization.users
+    known = (*members.users.values(), *members.nkeys.values())
+    return (
+        options.authorization.proxy_required
+        or any(member.proxy_required for member in known)
+        or any(entry.user.proxy_required for entry in leaf)
+    )
 
 
 class AuthorizeGate:
@@ -146,6 +162,8 @@ class AuthorizeGate:
         self._single_user = authorization.user
         self._single_password = authorization.password
         self._token = authorization.token
+        # Applies to the single user and the token; each of the others has its own.
+        self._proxy_required = authorization.proxy_required
         self._no_auth_user = settings.no_auth_user
         self._strangers_enter = settings.strangers_enter
         self._certificates: CertificateMap | None = None
@@ -204,6 +222,8 @@ class AuthorizeGate:
             if credentials.user:
                 return self._check_user(credentials)
         if self._token:
+            if self._proxy_required and not credentials.proxy_key:
+                return _needs_proxy("the token")
             return _compare(
                 self._token,
                 credentials.token,
@@ -221,6 +241,8 @@ class AuthorizeGate:
             return Rejection(f"nkey {name} is not configured")
         if not member.may_use(credentials.connection_type):
             return Rejection(f"nkey {name} may not use a {credentials.connection_type} connection")
+        if member.proxy_required and not credentials.proxy_key:
+            return _needs_proxy(f"nkey {name}")
         if credentials.nkey == self._no_auth_user:
             return member.identity  # the same identity as without any credentials
         if not credentials.nonce:
@@ -247,7 +269,7 @@ class AuthorizeGate:
         if user is None:
             return Rejection("no name in the client certificate is a user's")
         member = self._users[user]
-        return self._check_password(member.password, member.identity, credentials)
+        return self._check_member(member, credentials)
 
     def _check_user(self, credentials: Credentials) -> Identity | Rejection | DeferredCheck:
         member = self._users.get(credentials.user)
@@ -257,11 +279,20 @@ class AuthorizeGate:
             return self._refuse(
                 credentials, f"may not use a {credentials.connection_type} connection"
             )
+        return self._check_member(member, credentials)
+
+    def _check_member(
+        self, member: Member, credentials: Credentials
+    ) -> Identity | Rejection | DeferredCheck:
+        if member.proxy_required and not credentials.proxy_key:
+            return self._slowly(_needs_proxy(f"user {_shown(member.identity.user)}"), credentials)
         return self._check_password(member.password, member.identity, credentials)
 
     def _check_single_user(self, credentials: Credentials) -> Identity | Rejection | DeferredCheck:
         if credentials.user != self._single_user:
             return self._refuse(credentials, "is not configured")
+        if self._proxy_required and not credentials.proxy_key:
+            return self._slowly(_needs_proxy(f"user {_shown(self._single_user)}"), credentials)
         identity = Identity(GLOBAL_ACCOUNT, self._single_user)
         return self._check_password(self._single_password, identity, credentials)
 
@@ -274,6 +305,8 @@ class AuthorizeGate:
 
     def _admit_stranger(self, member: Member, credentials: Credentials) -> Identity | Rejection:
         if self._no_auth_user_usable(credentials.connection_type):
+            if member.proxy_required and not credentials.proxy_key:
+                return _needs_proxy(f"no_auth_user {_shown(member.identity.user)}")
             return member.identity
         return Rejection(
             f"no_auth_user {_shown(member.identity.user)} cannot stand in: its password is hashed, "
@@ -308,6 +341,13 @@ class AuthorizeGate:
             return rejection
 
         return DeferredCheck(decide)
+
+
+def _needs_proxy(who: str) -> Rejection:
+    # Loaded when it is needed: other servers start sooner without it.
+    from tradewind.broker.proxies import proxy_required
+
+    return proxy_required(f"{who} must come through a trusted proxy (proxy_required)")
 
 
 def _compare(

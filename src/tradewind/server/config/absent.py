@@ -10,7 +10,6 @@ from __future__ import annotations
 from tradewind.server.config.reader import Conversion, Reader, Table, expect, fault
 from tradewind.server.config.tree import ConfigNode
 
-PROXY = "trusted proxies are not supported in this version"
 _OCSP = (
     "OCSP is not supported in this version: Python's ssl module can neither staple OCSP responses "
     "nor request them from clients"
@@ -18,12 +17,8 @@ _OCSP = (
 _STORE = "certificate stores of the operating system are not supported: use cert_file and key_file"
 
 REFUSED_TOP = {
-    "proxies": PROXY,
     "ocsp": _OCSP,
     "ocsp_cache": _OCSP,
-}
-REFUSED_AUTHORIZATION = {
-    "proxy_required": PROXY,
 }
 REFUSED_TLS = {
     "ocsp_peer": _OCSP,

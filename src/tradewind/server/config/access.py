@@ -20,7 +20,6 @@ from tradewind.options import (
     UserOptions,
 )
 from tradewind.route.permission_rules import PermissionRules
-from tradewind.server.config.absent import REFUSED_AUTHORIZATION, refused
 from tradewind.server.config.mappings import MappingsReader
 from tradewind.server.config.permission_config import PermissionsReader
 from tradewind.server.config.reader import (
@@ -76,7 +75,7 @@ class AccessReader:
                 "permissions": default_permissions,
                 "auth_callout": ("callout", self._callout),
                 "auth_hook": ("callout", self._callout),
-                **refused(REFUSED_AUTHORIZATION),
+                "proxy_required": ("proxy_required", truth),
             },
         )
         options = AuthorizationOptions(**fields, defined=True)
@@ -86,6 +85,13 @@ class AccessReader:
             raise fault(node, f"{key} has both a single user and a users list: choose one")
         if "users" in fields and options.token:
             raise fault(node, f"{key} has both a token and a users list: choose one")
+        if options.proxy_required and not (options.user or options.token):
+            # nats-server ignores the key here, and is less safe than its configuration looks.
+            raise fault(
+                node,
+                f"{key}: proxy_required is about the user or the token of this block; set it for"
+                " each of users",
+            )
         return replace(options, users=_with_default(options.users, options.default_permissions))
 
     def _callout(self, node: ConfigNode, key: str) -> CalloutOptions:
@@ -252,7 +258,7 @@ class AccessReader:
                 "allowed_connection_types": connection_types,
                 "connection_types": connection_types,
                 "clients": connection_types,
-                **refused({"proxy_required": REFUSED_AUTHORIZATION["proxy_required"]}),
+                "proxy_required": ("proxy_required", truth),
             },
         )
         user = UserOptions(**fields)

@@ -27,7 +27,6 @@ from tradewind.options import (
     TlsOptions,
     UserOptions,
 )
-from tradewind.server.config.absent import PROXY, refused
 from tradewind.server.config.leaf_urls import leaf_address
 from tradewind.server.config.reader import (
     Reader,
@@ -139,10 +138,14 @@ def _authorization(reader: Reader, node: ConfigNode, key: str) -> LeafAuthorizat
             "account": ("account", text),
             "timeout": ("timeout_ns", seconds),
             "users": ("users", users),
-            **refused({"proxy_required": PROXY}),
+            "proxy_required": ("proxy_required", truth),
         },
     )
-    single = {name: fields.pop(name) for name in ("user", "password", "nkey") if name in fields}
+    own = ("user", "password", "nkey", "proxy_required")
+    single = {name: fields.pop(name) for name in own if name in fields}
+    if single.get("proxy_required") and not (single.get("user") or single.get("nkey")):
+        raise fault(node, f"{key}: proxy_required is about a user; set it for each of them")
+    single = single if single.keys() - {"proxy_required"} else {}
     if single and "users" in fields:
         raise fault(node, f"{key} has both a single user and a users list: choose one")
     account = fields.get("account", "")
@@ -155,7 +158,7 @@ def _user(reader: Reader, node: ConfigNode, key: str) -> LeafUserOptions:
     fields = reader.fields(
         node,
         key,
-        {**_USER, "account": ("account", text), **refused({"proxy_required": PROXY})},
+        {**_USER, "account": ("account", text), "proxy_required": ("proxy_required", truth)},
     )
     account = fields.pop("account", "")
     if not fields.get("user") and not fields.get("nkey"):

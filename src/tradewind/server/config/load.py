@@ -147,6 +147,7 @@ def _table(reader: Reader) -> Table:
         "leaf": ("leafnodes", leafnodes),
         "default_js_domain": ("default_js_domain", text_map),
         "authorization": ("authorization", access.authorization),
+        "proxies": ("trusted_proxies", partial(_proxies, reader)),
         "accounts": ("accounts", access.accounts),
         "mappings": ("mappings", mappings.read),
         "maps": ("mappings", mappings.read),
@@ -168,6 +169,13 @@ def _table(reader: Reader) -> Table:
         **_elsewhere(reader),
         **refused(REFUSED_TOP),
     }
+
+
+def _proxies(reader: Reader, node: ConfigNode, key: str) -> tuple[str, ...]:
+    # Loaded when it is needed: other servers start sooner without it.
+    from tradewind.server.config.proxy_config import read_proxies
+
+    return read_proxies(reader, node, key)
 
 
 def _storage(reader: Reader) -> Table:

@@ -763,6 +763,7 @@ def who_may_enter(options: ServerOptions) -> tuple[object, ...]:
         options.authorization,
         options.accounts,
         options.no_auth_user,
+        options.trusted_proxies,
         options.tls.verify_and_map if options.tls else False,
         replace(options.websocket, known_servers=()) if options.websocket else None,
         options.leafnodes.authorization if options.leafnodes else None,

@@ -69,6 +69,7 @@ _SPECIAL = (
     "tls",
     "server_tags",
     "server_metadata",
+    "trusted_proxies",
     "no_fast_producer_stall",
     "config_file",
     "config_digest",
@@ -170,6 +171,12 @@ def _others(old: ServerOptions, new: ServerOptions) -> list[str]:
     if old.no_fast_producer_stall != new.no_fast_producer_stall:
         will = "will not" if new.no_fast_producer_stall else "will"
         lines.append(f"fast producers {will} be stalled")
+    for change, keys in (
+        ("removed", [key for key in old.trusted_proxies if key not in new.trusted_proxies]),
+        ("added", [key for key in new.trusted_proxies if key not in old.trusted_proxies]),
+    ):
+        if keys:
+            lines.append(f"proxies trusted keys {_listed(tuple(keys))} were {change}")
     if old.leafnodes != new.leafnodes:
         lines.append("leafnodes")
     if _websocket_servers(old) != _websocket_servers(new):

@@ -26,6 +26,7 @@ from tradewind.broker.identity import (
     Rejection,
     UserLimits,
 )
+from tradewind.broker.proxies import proxy_required
 from tradewind.clock import Clock
 from tradewind.durations import SECOND_NS
 from tradewind.jwt import JwtError, UserClaims
@@ -98,8 +99,8 @@ class OperatorGate:
             claims = self._claims(credentials.jwt) or self._claims(self._sentinel)
         if claims is None:
             return Rejection(NEEDS_JWT)
-        if claims.nats.proxy_required:
-            return Rejection("Proxy is required")
+        if claims.nats.proxy_required and not credentials.proxy_key:
+            return proxy_required("Proxy is required")
         problems = blocking_texts(claims, self._clock.wall_ns() // SECOND_NS)
         if problems:
             return Rejection(f"User JWT no longer valid: &{{Issues:[{' '.join(problems)}]}}")
@@ -172,8 +173,8 @@ class OperatorGate:
         self, asked: str, claims: UserClaims, credentials: Credentials
     ) -> Identity | Rejection | PendingLogin:
         """Whether a user that the service of the account `asked` accepts may enter, and where."""
-        if claims.nats.proxy_required:
-            return Rejection("Proxy connection required")
+        if claims.nats.proxy_required and not credentials.proxy_key:
+            return proxy_required("Proxy connection required")
         target = claims.account
         service = self._book.accounts.get(asked)
         allowed = service.claims.nats.authorization.allowed_accounts if service is not None else ()
