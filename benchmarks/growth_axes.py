@@ -43,7 +43,7 @@ PAYLOAD_SIZE = 16
 KEPT_PART = 4  # of so many stored messages, all but one are deleted
 HANDSHAKES_MAX = 64
 SPARE_FILES = 100
-ANSWER_S_MAX = 600.0
+ANSWER_S_MAX = 1800.0
 STOP_S_MAX = 10.0
 TLS = 'tls { cert_file: "{folder}/ec.pem", key_file: "{folder}/ec.key" }\nallow_non_tls: true\n'
 

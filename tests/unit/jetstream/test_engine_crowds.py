@@ -88,3 +88,26 @@ def test_only_work_queues_compare_a_new_consumer_with_all_others_beside_the_loop
         body = {"stream_name": "S", "config": config}
         assert "error" not in peer.api(f"CONSUMER.CREATE.S.c{number}", body)
     assert len(calls) == expected
+
+
+@pytest.mark.parametrize(("subject", "expected"), [("a.new", 0), ("b.*.x", 0), ("a.*.x", 1)])
+def test_a_new_stream_is_compared_with_very_many_beside_the_loop_only_if_that_takes_long(
+    subject: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradewind.jetstream.stream_catalog.INLINE_COMPARISONS_MAX", 20)
+    server = InProcessServer(disk=SimulatedDisk())
+    peer = Peer(server)
+    for number in range(40):
+        peer.create(f"S{number}", storage="memory", subjects=[f"a.s{number}.y"])
+    calls: list[object] = []
+    submit = server.workers.submit
+
+    def submit_noted(work: Callable[[], object], done: Callable[..., None]) -> None:
+        calls.append(work)
+        submit(work, done)
+
+    monkeypatch.setattr(server.workers, "submit", submit_noted)
+    assert "error" not in peer.create("NEW", storage="memory", subjects=[subject])
+    assert len(calls) == expected
+    refused = peer.create("OTHER", storage="memory", subjects=[subject])
+    assert refused["error"]["err_code"] == 10065
