@@ -39,7 +39,7 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
-from tradewind.api.subject_tree import SubjectTree, numbered
+from tradewind.api.subject_tree import Effort, SubjectTree, numbered
 from tradewind.api.versioning import stored_metadata, stream_level, user_metadata
 from tradewind.durations import format_duration
 from tradewind.route.mapping import MappingError, check_compiled, check_mapping, compile_mapping
@@ -132,9 +132,11 @@ def check_stream_update(
     return new
 
 
-def check_overlap(config: StreamConfig, owners: SubjectTree[str]) -> None:
-    """ApiError if another stream takes some of its subjects."""
-    effort = owners.effort(config.subjects)
+def check_overlap(
+    config: StreamConfig, owners: SubjectTree[str], effort: Effort | None = None
+) -> None:
+    """ApiError if another stream takes some of its subjects. `effort`: less than it may take."""
+    effort = effort or owners.effort(config.subjects)
     if any(owners.others(config.name, subject, effort) for subject in config.subjects):
         raise errors.STREAM_SUBJECT_OVERLAP()
 

@@ -25,6 +25,7 @@ from tradewind.api.stream_rules import (
     check_stream_update,
 )
 from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.api.subject_tree import Effort
 from tradewind.consumer.consumer import DELETED
 from tradewind.errors import StoreError
 from tradewind.jetstream.hosted import HostedStream
@@ -82,15 +83,34 @@ def stream_context(engine: JetStreamEngine, tenant: JetStreamAccount, name: str)
     return context
 
 
+class MuchToCompareError(Exception):
+    """Comparing subjects takes longer than the event loop has time for."""
+
+
 def is_large_config(config: StreamConfig, owners: SubjectTree[str]) -> bool:
-    """Whether checking the configuration, and comparing it with the subjects of the other streams,
-    takes too long for the event loop.
+    """Whether checking the configuration takes too long for the event loop, apart from comparing
+    its subjects with those of other streams. Origins may lead to very many streams.
     """
     parts = (config.subjects, config.sources, config.metadata)
-    return (
-        sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX
-        or (len(config.subjects or ()) + 1) * owners.size > INLINE_COMPARISONS_MAX
-    )
+    if sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX:
+        return True
+    has_origins = config.mirror is not None or bool(config.sources)
+    return has_origins and owners.size > INLINE_COMPARISONS_MAX
+
+
+def checked_overlap(config: StreamConfig, owners: SubjectTree[str]) -> Steps[None]:
+    """Check the subjects against those of the other streams: in the event loop, unless it is much.
+
+    A few subjects without wildcards are compared with few others, however many streams there are.
+    """
+    is_large = is_large_config(config, owners)
+    if not is_large:
+        try:
+            check_overlap(config, owners, Effort(INLINE_COMPARISONS_MAX, MuchToCompareError))
+        except MuchToCompareError:
+            is_large = True
+    if is_large:
+        yield from computed(partial(check_overlap, config, owners), is_large=True)
 
 
 def create_stream(
@@ -125,7 +145,7 @@ def create_stream(
     check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
     check_schemas(config, tenant)
     if not may_overlap:
-        yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
+        yield from checked_overlap(config, tenant.owners)
     try:
         with _announced(engine, tenant, config):
             stream = yield from _new_stream(engine, tenant, config)
@@ -247,7 +267,7 @@ def update_stream(
     check_resources_of_update(
         old, config, reserved(engine, tenant, old), tenant.limits, engine.server_limits
     )
-    yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
+    yield from checked_overlap(config, tenant.owners)
     meta = hosted.stream.meta_with(config)
     try:
         if (folder := hosted.stream.folder) is not None:
