@@ -64,6 +64,7 @@ ELSEWHERE = {
     "dashboard.data.connection_data": _OWN_ANSWER,
     "dashboard.data.load_and_usage": _OWN_ANSWER,
     "dashboard.data.message_data": _OWN_ANSWER,
+    "dashboard.data.message_export": "messages that are written, not read",
     "dashboard.data.problems": "the error of a server; its pattern stops at each quote",
     "dashboard.data.sql_data": "answers of the SQL service of the same user",
     "dashboard.views.editing": _OWN_ANSWER,
