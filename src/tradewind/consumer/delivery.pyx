@@ -493,15 +493,11 @@ cdef class Delivery(TakerPart):
             seq = self.acks.unknown_seq()
         return True
 
-    cdef uint64_t left(self) except? 0xFFFFFFFFFFFFFFFF:
-        """The number of messages that were not delivered."""
-        return self.cursor.pending() + self.acks.parked_count
-
     cdef size_t _prepare(self, Record* record, Message* message) except 0:
         """Fill in a message with its ack subject; returns its size as clients count it."""
         cdef uint64_t pending
         self.kept.keep(self.store, record)      # counting loads blocks; a receiver may be a stream
-        pending = self.left()
+        pending = self.cursor.pending() + self.acks.parked_count
         message.origin = NULL
         message.subject = record.subject
         message.subject_size = record.subject_size

@@ -62,8 +62,7 @@ PINNED = info(
                 Oldest(7, 60, "ada", "token 2 of the subject"),
             ),
             "waiting",
-            "messages of their keys (token 2 of the subject) that are not acknowledged. The oldest "
-            "of these is of key 'ada': sequence 7, stored 1 minute ago, delivered once.",
+            "The oldest of these is of key 'ada': sequence 7, stored 1 minute ago, delivered once.",
             "blocks its key until max_deliver",
         ),
         (
