@@ -108,7 +108,6 @@ cdef class Delivery(TakerPart):
     cdef int _pick_parked(self, Record* record) except -1
     cdef int _pick_free(self, Record* record) except -1
     cdef bint _learn_keys(self) except -1
-    cdef uint64_t left(self) except? 0xFFFFFFFFFFFFFFFF
     cdef size_t _prepare(self, Record* record, Message* message) except 0
     cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1
     cdef bint _may_send(self)

@@ -493,15 +493,11 @@ cdef class Delivery(TakerPart):
             seq = self.acks.unknown_seq()
         return True
 
-    cdef uint64_t left(self) except? 0xFFFFFFFFFFFFFFFF:
-        """The number of messages that were not delivered."""
-        return self.cursor.pending() + self.acks.parked_count
-
     cdef size_t _prepare(self, Record* record, Message* message) except 0:
         """Fill in a message with its ack subject; returns its size as clients count it."""
         cdef uint64_t pending
         self.kept.keep(self.store, record)      # counting loads blocks; a receiver may be a stream
-        pending = self.left()
+        pending = self.cursor.pending() + self.acks.parked_count
         message.origin = NULL
         message.subject = record.subject
         message.subject_size = record.subject_size
@@ -700,13 +696,13 @@ cdef class Delivery(TakerPart):
         if acks.rule == ACK_ALL \
                 and (consumer_seq <= acks.floor_consumer or seq <= acks.floor_stream):
             return True
-        if acks.keys != NULL and acks.is_unsent(seq):
-            return False
-        if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
+        if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq) \
+                and not acks.is_unsent(seq):
             self.owner.sampled(seq, consumer_seq, deliveries)
         if acks.keys != NULL or self.max_ack_pending and acks.count >= self.max_ack_pending:
             self.turn.wake(self.owner)
-        acks.acknowledge(seq, consumer_seq)
+        if acks.acknowledge(seq, consumer_seq) == 2:
+            return False
         self.last_acked_ns = self.turn.now_ns
         self._changed()
         if self.on_done is not None:
