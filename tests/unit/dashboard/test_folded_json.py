@@ -11,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.dashboard.data.message_data import as_json
-<<<<<<<< HEAD:tests/unit/dashboard/test_json_markup.py
-from tradewind.dashboard.look.json_markup import LINES_MAX, json_tree
-========
 from tradewind.dashboard.look.folded_json import LINES_MAX, json_tree
->>>>>>>> 60aca643b22c1e0fd0612aecbdbc679f042e264e:tests/unit/dashboard/test_folded_json.py
 
 SCALARS = (
     st.none()

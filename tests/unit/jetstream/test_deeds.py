@@ -79,7 +79,7 @@ NEEDED = {
         {"name": "T", "match": "t.*.>", "stream": "T_{1}", "idle": 10**10},
         ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.CREATE.X"),
     ),
-    "commit": (
+    "transaction": (
         "COMMIT",
         {
             "publishes": [message("S.b")],
@@ -88,6 +88,19 @@ NEEDED = {
             "revivals": [],
         },
         ("S.b", "$JS.API.STREAM.MSG.DELETE.S"),
+    ),
+}
+# They change nothing, but show what another request shows.
+NEEDED_TO_READ = {
+    "backup_cut": (
+        "BACKUP.CUT",
+        {"deliver_subject": "to.user"},
+        ("$JS.API.STREAM.SNAPSHOT.*", "$JS.API.STREAM.SNAPSHOT.S", "$JS.API.STREAM.SNAPSHOT.X"),
+    ),
+    "backup_read": (
+        "BACKUP.READ.S",
+        {"deliver_subject": "to.user"},
+        ("$JS.API.STREAM.SNAPSHOT.S",),
     ),
 }
 # They do nothing that another request could do.
@@ -103,11 +116,11 @@ ALONE = {
 
 
 def test_every_request_of_our_own_says_what_it_needs() -> None:
-    assert {each.name for each in OWN} == set(NEEDED) | ALONE
+    assert {each.name for each in OWN} == {*NEEDED, *NEEDED_TO_READ} | ALONE
     for endpoint in OWN:
         assert endpoint.needs is not None, endpoint.name
         needs = (*endpoint.needs, *endpoint.needs_by_body)
-        assert bool(needs) == (endpoint.name in NEEDED), endpoint.name
+        assert bool(needs) == (endpoint.name not in ALONE), endpoint.name
         assert all(name in ENDPOINT_BY_NAME for name in needs)
 
 
@@ -125,6 +138,19 @@ def test_a_request_of_our_own_needs_the_permission_for_what_it_does(name: str, d
     answer = world.own(subject, body, peer=world.admin)
     assert "error" not in answer, answer
     assert world.state() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "denied"),
+    [(name, denied) for name, row in NEEDED_TO_READ.items() for denied in row[2]],
+)
+def test_a_backup_needs_the_permission_for_snapshots(name: str, denied: str) -> None:
+    subject, body, _ = NEEDED_TO_READ[name]
+    world = World(denied)
+    assert error_code(world.own(subject, body)) == NOT_ALLOWED
+    assert "error" not in world.own(subject, body, peer=world.admin)
+    allowed = World(allow=("$TW.API.BACKUP.>", "$JS.API.STREAM.SNAPSHOT.*"))
+    assert "error" not in allowed.own(subject, body)
 
 
 def test_only_what_is_needed_is_needed() -> None:
