@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,21 @@ def test_formats_are_told_by_the_name_of_the_file(cli: Cli, tmp_path: Path) -> N
     found = {e["name"]: e["format"] for e in cli("schema", "ls", "--payloads", "-j").ok().json}
     assert (found["reading"], found["thing"]) == ("avro", "json")
     cli("kv", "rm", "TW_SCHEMAS", "-f").ok()
+
+
+def test_the_checks_of_a_stream_are_shown() -> None:
+    from tradewind.api.stream_types import SchemaChecks, StreamConfig, StreamInfo
+    from tradewind.cli.streams.stream_details import show_stream
+
+    checks = SchemaChecks(action="reject", checked=1200, wrong=3, last_problem="S.a: order.1: /id")
+    text = io.StringIO()
+    with redirect_stdout(text):
+        show_stream(StreamInfo(config=StreamConfig(name="S"), schema_checks=checks))
+        show_stream(StreamInfo(config=StreamConfig(name="T")))
+    shown = text.getvalue()
+    assert "Wrong Messages: 3 of 1,200, reject" in shown
+    assert "Last Problem: S.a: order.1: /id" in shown
+    assert shown.count("Schema Checks") == 1
 
 
 def test_bodies_are_shown_by_the_schema_of_their_subject(cli: Cli, tmp_path: Path) -> None:

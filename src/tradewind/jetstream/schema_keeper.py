@@ -69,6 +69,8 @@ class AccountSchemas:
         self._keys: set[str] = set()
         self._seq = 0
         self._seen = (0, 0)
+        # A disk that fails is not asked for each message.
+        self._again_ns = 0
         self.problem = ""
 
     def current(self) -> SchemaTable:
@@ -80,17 +82,21 @@ class AccountSchemas:
             self._keys.clear()
             self._seq = 0
             self._seen = (0, 0)
-        if origin is not None:
-            store = origin.stream.store
-            seen = (origin.stream.visible_seq, store.msgs)
-            if seen != self._seen:
-                try:
-                    self._read(origin, seen[0])
-                    self.problem = ""
-                except StoreError as error:
-                    self.problem = f"bucket of schemas: {error}"
-                if self._seq >= seen[0]:
-                    self._seen = seen
+            self._again_ns = 0
+        if origin is None:
+            self.problem = self._tenant.problems.get(STREAM, "")
+            return self._table
+        seen = (origin.stream.visible_seq, origin.stream.store.msgs)
+        now_ns = origin.engine.turn.monotonic_ns
+        if seen != self._seen and now_ns >= self._again_ns:
+            try:
+                self._read(origin, seen[0])
+                self.problem = "" if self._seq >= seen[0] else "the bucket is being read"
+            except StoreError as error:
+                self.problem = str(error)
+                self._again_ns = now_ns + SECOND_NS
+            if self._seq >= seen[0]:
+                self._seen = seen
         return self._table
 
     def _read(self, origin: HostedStream, visible: int) -> None:
@@ -102,7 +108,6 @@ class AccountSchemas:
             if not seq or seq > visible:
                 self._seq = max(visible, self._seq)
                 break
-            self._seq = seq
             with suppress(NotFoundError):
                 message = store.get(seq)
                 size += len(message.payload) + len(message.header)
@@ -110,6 +115,7 @@ class AccountSchemas:
                 is_gone = any(mark in message.header for mark in _GONE)
                 self._keys.add(key)
                 self._table.apply(key, None if is_gone else message.payload)
+            self._seq = seq
         if len(self._keys) != store.msgs:
             for key in list(self._keys):
                 if store.subject_state(_PREFIX + key.encode()) is None:
@@ -147,7 +153,7 @@ class SchemaKeeper:
         verdict = table.check(subject.decode("utf-8", "surrogateescape"), payload, named)
         if verdict.outcome is Outcome.FREE:
             if schemas.problem:
-                self._note_unchecked(schemas.problem)
+                self._note_unchecked(f"bucket of schemas: {schemas.problem}")
             return
         self._checked += 1
         if verdict.outcome is Outcome.BROKEN:
@@ -157,8 +163,12 @@ class SchemaKeeper:
 
     def _refuse(self, subject: bytes, verdict: SchemaVerdict) -> None:
         self._wrong += 1
-        self._last_problem = f"{subject.decode('utf-8', 'replace')[:200]}: {verdict.problem}"
-        self._log(f"a message does not obey schema {verdict.schema}: {self._last_problem}")
+        # The place only: who reads logs and information may not be allowed to read messages.
+        place = verdict.problem.partition(": ")[0]
+        self._last_problem = (
+            f"{subject.decode('utf-8', 'replace')[:200]}: {verdict.schema}: {place}"
+        )
+        self._log(f"a message does not obey its schema: {self._last_problem}")
         if self._rule.action != COUNT:
             raise SCHEMA_VIOLATED(schema=verdict.schema, err=verdict.problem)
 

@@ -12,6 +12,7 @@ from transaction_kit import add_consumer, commit, message, pull, stored
 
 from sweeps import sweep
 from thoroughness import some
+from tradewind.errors import StoreError
 from tradewind.jetstream import schema_keeper
 from tradewind.schemas.schema_table import Outcome
 from tradewind.testing import InProcessServer
@@ -89,7 +90,7 @@ def test_a_plain_publish_is_checked() -> None:
     assert world.payloads() == [GOOD]
     found = world.checks()
     assert (found["action"], found["checked"], found["wrong"]) == ("reject", 3, 2)
-    assert found["last_problem"] == 'S.a: /id: "x" is not of type "integer"'
+    assert found["last_problem"] == "S.a: order.1: /id"  # and nothing of the payload
 
 
 def test_a_stream_without_the_setting_checks_nothing() -> None:
@@ -385,6 +386,40 @@ def test_schemas_come_and_go_with_their_bucket() -> None:
     world.peer.create("KV_TW_SCHEMAS", subjects=["$KV.TW_SCHEMAS.>"], storage="memory")
     world.put("order.1", document())
     assert error_of(world.peer.publish("S.a", WRONG)) == PROBLEM
+
+
+def test_a_bucket_that_cannot_be_opened_is_named() -> None:
+    world = World()
+    world.peer.api("STREAM.DELETE.KV_TW_SCHEMAS")
+    assert world.server.engine is not None
+    account = next(iter(world.server.engine.accounts.values()))
+    account.problems["KV_TW_SCHEMAS"] = "its files are damaged"
+    assert world.peer.publish("S.a", WRONG) == {"stream": "S", "seq": 1}
+    found = world.checks()
+    assert (found["unchecked"], found["last_problem"]) == (
+        1,
+        "bucket of schemas: its files are damaged",
+    )
+
+
+def test_a_bucket_that_cannot_be_read_is_read_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    assert error_of(world.peer.publish("S.a", WRONG)) == PROBLEM
+    world.put("other.1", document("T.>"))
+    calls = []
+
+    def fail(*_args: object) -> None:
+        calls.append(1)
+        raise StoreError("bad sector")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schema_keeper.AccountSchemas, "_read", fail)
+        for _ in range(3):
+            assert error_of(world.peer.publish("S.a", WRONG)) == PROBLEM  # as it was known
+        assert len(calls) == 1
+    world.put("order.1", document(schema=True))
+    world.server.advance(2)
+    assert world.peer.publish("S.a", WRONG) == {"stream": "S", "seq": 1}
 
 
 def test_settings_are_switched_on_and_off() -> None:
