@@ -73,19 +73,20 @@ class BackupCreation:
         """Make the backup, and store it."""
         started_ns = time.time_ns()
         facts = self._api.streams()
+        self._failed.update(self._api.offline)
         self._total_bytes = sum(map(self._expected_bytes, facts))
         cut_at = self._cut(facts)
         if not cut_at:
             for each in facts:
                 self._add(each.name, partial(self._saving.saved, each))
         templates = self._templates()
-        started = format_time(started_ns)
+        finished = format_time(time.time_ns())
         record = BackupRecord(
             format=FORMAT,
             id=new_backup_id(started_ns),
-            started=started,
-            cut_at=cut_at or started,
-            finished=format_time(time.time_ns()),
+            started=format_time(started_ns),
+            cut_at=cut_at or finished,
+            finished=finished,
             cut="account" if cut_at and not self._is_torn else "stream",
             server=self._api.server,
             streams=self._links,

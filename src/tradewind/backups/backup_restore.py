@@ -25,7 +25,7 @@ from tradewind.backups.message_entries import EntrySelection
 from tradewind.backups.message_ranges import END_MARK, read_range, removed_of
 from tradewind.backups.restore_choice import RestoreChoice, renamed_config, renamed_consumer
 from tradewind.client.api_errors import JetStreamApiError
-from tradewind.client.errors import NotTradewindError
+from tradewind.client.errors import NotTradewindError, PermissionsError
 from tradewind.client.streams.api_requests import check_answer, decode_answer
 from tradewind.store.backup.archive import (
     CONSUMER_PREFIX,
@@ -104,6 +104,8 @@ class AccountRestore:
                 report.failed[link.name] = str(error)
             except JetStreamApiError as error:
                 report.failed[link.name] = f"{error.description} ({error.err_code})"
+            except PermissionsError as error:
+                report.failed[link.name] = str(error)
         if choice.has_templates and not choice.streams and record.templates:
             report.templates = self._restore_templates(record, report)
         return report
@@ -116,7 +118,7 @@ class AccountRestore:
             body = TemplatePutRequest(**msgspec.structs.asdict(template))
             try:
                 self._api.ask("template_put", template.name, body)
-            except NotTradewindError as error:
+            except (NotTradewindError, PermissionsError) as error:
                 report.failed["templates"] = str(error)
                 return 0
             except JetStreamApiError as error:

@@ -113,7 +113,10 @@ class CutReading:
         if part.removed is None:
             self.has_own_moments = True
             return saving.saved(facts)  # it has too many blocks for one turn of the server
-        new = self._new.pop(name, [])
+        update = PagesUpdate(
+            saving.repository, before, max(facts.number("first_seq"), 1), part.removed
+        )
+        new = update.updated(self._new.pop(name, []))
         last_seq = facts.number("last_seq")
         if part.has_all:
             writer = RangeWriter(saving.repository, name, part.after, last_seq)
@@ -121,9 +124,4 @@ class CutReading:
             new += writer.finish()
         else:
             new += saving.new_ranges(facts, part.after, part.removed)
-        update = PagesUpdate(
-            saving.repository, before, max(facts.number("first_seq"), 1), part.removed
-        )
-        return saving.link(
-            saving.new_record(facts, update.links(update.updated(new)), part.consumers)
-        )
+        return saving.link(saving.new_record(facts, update.links(new), part.consumers))
