@@ -43,9 +43,7 @@ _SMALL = "a pattern of bounded length, matched at a given place"
 
 ELSEWHERE = {
     "backups.account_api": _JSON,
-    "backups.backup_creation": _JSON,
     "backups.backup_places": _CONFIGURED,
-    "backups.backup_restore": _JSON,
     "backups.repository_locks": _JSON,
     "broker.admission": _JSON,
     "broker.broker": _JSON,

@@ -15,11 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tradewind.api.template_types import StreamTemplate, TemplateListResponse
 from tradewind.api.times import format_time
-from tradewind.backups.account_api import AccountApi, StreamFacts
+from tradewind.backups.account_api import AccountApi, StreamFacts, decoded
 from tradewind.backups.account_cut_reading import CutTooLargeError
 from tradewind.backups.backup_check import BackupCheck
 from tradewind.backups.backup_documents import FORMAT, BackedUpStream, BackupRecord
@@ -136,7 +134,7 @@ class BackupCreation:
         except PermissionsError as error:
             self._failed["templates"] = str(error)
             return []
-        found = msgspec.json.decode(answer, type=TemplateListResponse)
+        found: TemplateListResponse = decoded(answer, TemplateListResponse, "list of templates")
         return [each.template for each in found.templates]
 
     def _watch(self, stream: str, size: int) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from tradewind.api.stream_types import StreamInfo
 from tradewind.api.template_types import StreamTemplate, TemplatePutRequest
+from tradewind.backups.account_api import decoded
 from tradewind.backups.backup_documents import (
     BackupRecord,
     MessageRange,
@@ -129,7 +130,8 @@ class AccountRestore:
 
     def _restore(self, stream: SavedStream, new: str) -> RestoredStream:
         body = {"config": renamed_config(stream.config, new), "state": _state_of(stream, 0)}
-        answer = msgspec.json.decode(self._api.ask("stream_restore", new, body))
+        what = f"restore of stream {new}"
+        answer = decoded(self._api.ask("stream_restore", new, body), dict[str, Any], what)
         subject = str(answer.get("deliver_subject", ""))
         info = self._send(subject, self._archive(stream, new))
         return RestoredStream(stream.name, new, info.state.messages, info.state.consumer_count)
