@@ -25,6 +25,7 @@ from benchmarks.servers import Server
 from tradewind.backups import AccountBackups, RestoreChoice
 
 CONFIG = 'http: "127.0.0.1:{port}"\njetstream { store_dir: "{folder}/store" }\n'
+SERVERS = ("tradewind-server", "nats-server")
 HOURS = 24
 KEYS = 10_000
 
@@ -35,8 +36,9 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=480_000)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--streams", type=int, default=0, help="small streams beside it")
+    parser.add_argument("--only", choices=SERVERS, help="one of the two servers")
     given = parser.parse_args()
-    for name in ("tradewind-server", "nats-server"):
+    for name in (given.only,) if given.only else SERVERS:
         print(f"{name:34} {'bytes':>12} {'client CPU s':>13} {'server CPU s':>13} {'wall s':>8}")
         with (
             Server(installed(name), CONFIG) as server,

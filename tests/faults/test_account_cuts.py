@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from tradewind.api.account_backup_types import KnownPart
 from tradewind.backups import AccountBackups, RestoreChoice, account_cut_reading, cut_reading
 from tradewind.backups.account_api import AccountApi
 from tradewind.backups.account_cut_reading import take_account_cut
+from tradewind.backups.backup_documents import MessageRange
+from tradewind.backups.stream_saving import StreamSaving
 from tradewind.jetstream import account_cuts
 from tradewind.options import JetStreamOptions
 from tradewind.sync import connect
@@ -272,3 +275,55 @@ def test_cuts_are_read_by_a_client_that_trusts_nothing() -> None:
     )
     with pytest.raises(tradewind.errors.BackupError, match="cut of stream S"):
         account_cut_reading._removed(facts, [bytes(16) + b"\x16\x01\xff\xff\xff\xff"])
+
+
+def test_a_message_that_goes_before_it_is_read_is_counted(
+    connection: tradewind.sync.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account_cuts, "CUT_BYTES_MAX", 0)
+    monkeypatch.setattr(cut_reading, "CUTS_MAX", 1)
+    js = connection.jetstream()
+    js.manager.streams.add(name="S", subjects=["s"])
+    for _ in range(9):
+        js.publish("s", bytes(100))
+    js.manager.streams.delete_message("S", 3)
+    read = StreamSaving.new_ranges
+
+    def too_late(self: StreamSaving, *args: Any) -> list[MessageRange]:
+        for seq in (5, 9):
+            js.manager.streams.delete_message("S", seq)
+        return read(self, *args)
+
+    monkeypatch.setattr(StreamSaving, "new_ranges", too_late)
+    backups = AccountBackups(str(tmp_path))
+    first = backups.create(connection)
+    assert (first.streams[0].messages, first.streams[0].missing) == (8, 2)
+    monkeypatch.undo()
+    js.publish("s", b"more")
+    second = backups.create(connection)
+    assert (second.streams[0].messages, second.streams[0].missing) == (7, 0)
+    assert backups.verify().problems == []
+    for record, count in ((first, 6), (second, 7)):
+        report = backups.restore(connection, record, RestoreChoice(renames={"S": "T"}))
+        assert report.streams[0].messages == count
+        js.manager.streams.delete("T")
+
+
+def test_a_stream_that_the_server_cannot_open_is_named(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    flags = ["-js", "-sd", str(store), "-a", "127.0.0.1", "-p", "-1"]
+    backups = AccountBackups(str(tmp_path / "place"))
+    for is_damaged in (False, True):
+        process = ServerProcess("tradewind", flags)
+        try:
+            with connect(process.wait_ready().url, timeout=SECONDS) as connection:
+                if not is_damaged:
+                    for name in ("A", "B"):
+                        connection.jetstream_manager().streams.add(name=name, subjects=[name])
+                record = backups.create(connection)
+        finally:
+            process.stop()
+        (meta,) = store.rglob("A/meta.inf")
+        meta.write_text("{")
+        assert list(record.failed) == ["A"] * is_damaged
+    assert [link.name for link in record.streams] == ["B"]

@@ -85,6 +85,8 @@ class _ConsumerDocument(msgspec.Struct):
 
 class _StreamPage(msgspec.Struct):
     total: int = 0
+    offline: dict[str, str] | None = None
+    missing: list[str] | None = None
     streams: list[StreamFacts] | None = None
 
 
@@ -95,6 +97,8 @@ class AccountApi:
         self.connection = connection
         # `api` is not among the types of the blocking client, as programs have no use for it.
         self._api = cast(Any, connection.jetstream_manager()).api
+        # Streams that the server has and cannot use, with the reason.
+        self.offline: dict[str, str] = {}
 
     @property
     def server(self) -> str:
@@ -111,12 +115,14 @@ class AccountApi:
         return answer
 
     def streams(self) -> list[StreamFacts]:
-        """All streams of the account, by name."""
+        """All streams of the account, by name; sets `offline`."""
         found: list[StreamFacts] = []
         while True:
             answer = self.ask("stream_list", body={"offset": len(found)})
             page = decoded(answer, _StreamPage, "stream list")
             found += page.streams or []
+            self.offline |= dict.fromkeys(page.missing or (), "the server cannot open it")
+            self.offline |= page.offline or {}
             if not page.streams or len(found) >= page.total:
                 return sorted(found, key=lambda each: each.name)
 
@@ -179,10 +185,14 @@ class AccountApi:
 def _packed(messages: Iterable[_StoredMessage]) -> bytes:
     target = bytearray()
     for message in sorted(messages, key=lambda each: each.seq):
+        try:
+            time_ns = parse_time(message.time)
+        except ValueError as error:
+            raise StreamReadError(f"message {message.seq}: {error}") from None
         append_entry(
             target,
             message.subject.encode(),
-            parse_time(message.time),
+            time_ns,
             message.seq,
             message.hdrs,
             message.data,
@@ -314,7 +324,7 @@ class StreamSnapshot(ArchiveDownload):
         if entry.name != STATE_NAME:
             raise StreamReadError(f"stream {self._stream}: the snapshot has no state first")
         self.state = decoded(entry.payload, dict[str, Any], f"state of {self._stream}")
-        count = self.state.get("consumer_count", 0)
+        count = StreamFacts({"name": self._stream}, self.state).number("consumer_count")
         return [saved_consumer(self.next_entry(), self._stream) for _ in range(count)]
 
     def messages(self) -> Iterator[bytes]:

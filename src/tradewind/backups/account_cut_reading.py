@@ -20,6 +20,7 @@ from tradewind.api.account_backup_types import (
     KnownPart,
 )
 from tradewind.api.base import encode
+from tradewind.api.times import parse_time
 from tradewind.backups.account_api import (
     AccountApi,
     ArchiveDownload,
@@ -99,6 +100,10 @@ def take_account_cut(
         parts = [_part(download) for _ in range(head.streams)]
         if download.next_entry().name:
             raise BackupError("the cut of the account has more streams than it says")
+    try:
+        parse_time(head.time)
+    except ValueError as error:
+        raise BackupError(f"the cut of the account has no time: {error}") from None
     return TakenCut(head.time, head.complete, {part.facts.name: part for part in parts})
 
 

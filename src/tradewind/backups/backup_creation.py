@@ -15,11 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tradewind.api.template_types import StreamTemplate, TemplateListResponse
 from tradewind.api.times import format_time
-from tradewind.backups.account_api import AccountApi, StreamFacts
+from tradewind.backups.account_api import AccountApi, StreamFacts, decoded
 from tradewind.backups.account_cut_reading import CutTooLargeError
 from tradewind.backups.backup_check import BackupCheck
 from tradewind.backups.backup_documents import FORMAT, BackedUpStream, BackupRecord
@@ -73,19 +71,20 @@ class BackupCreation:
         """Make the backup, and store it."""
         started_ns = time.time_ns()
         facts = self._api.streams()
+        self._failed.update(self._api.offline)
         self._total_bytes = sum(map(self._expected_bytes, facts))
         cut_at = self._cut(facts)
         if not cut_at:
             for each in facts:
                 self._add(each.name, partial(self._saving.saved, each))
         templates = self._templates()
-        started = format_time(started_ns)
+        finished = format_time(time.time_ns())
         record = BackupRecord(
             format=FORMAT,
             id=new_backup_id(started_ns),
-            started=started,
-            cut_at=cut_at or started,
-            finished=format_time(time.time_ns()),
+            started=format_time(started_ns),
+            cut_at=cut_at or finished,
+            finished=finished,
             cut="account" if cut_at and not self._is_torn else "stream",
             server=self._api.server,
             streams=self._links,
@@ -135,7 +134,7 @@ class BackupCreation:
         except PermissionsError as error:
             self._failed["templates"] = str(error)
             return []
-        found = msgspec.json.decode(answer, type=TemplateListResponse)
+        found: TemplateListResponse = decoded(answer, TemplateListResponse, "list of templates")
         return [each.template for each in found.templates]
 
     def _watch(self, stream: str, size: int) -> None:

@@ -210,6 +210,7 @@ class FsspecPlace:
 
     def __init__(self, url: str) -> None:
         self._files: Any
+        self._folders: set[str] = set()
         self._text = re.sub(r"//[^/@]*@", "//", url)
         with self._explained():
             # It has no types.
@@ -237,7 +238,10 @@ class FsspecPlace:
         """See `BackupPlace`."""
         with self._explained():
             path = self._path(name)
-            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            folder = path.rpartition("/")[0]
+            if folder not in self._folders:  # in an object store, each look costs a request
+                self._files.makedirs(folder, exist_ok=True)
+                self._folders.add(folder)
             self._files.pipe_file(path, content)
 
     def write_later(self, name: str, content: bytes) -> None:

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from tradewind.backups.account_api import StreamFacts
     from tradewind.backups.stream_saving import StreamSaving
 
-CUTS_MAX: Final = 10
+CUTS_MAX: Final = 20
+# So many cuts may bring what is left of streams with little; then these are read one by one.
+CUTS_FOR_SMALL: Final = 10
+SMALL_BYTES: Final = 32 << 10
 
 
 class CutReading:
@@ -72,9 +75,10 @@ class CutReading:
                     is_complete = False  # it has changed just now
             if is_complete:
                 break
-            for part in cut.parts.values():
-                if not part.has_all and not is_last:
-                    self._read(part)
+            if not is_last:
+                for name, part in cut.parts.items():
+                    if name in self._known:
+                        self._go_on(part, number)
         return cut
 
     def _note(self, part: CutPart) -> None:
@@ -83,6 +87,30 @@ class CutReading:
         if not part.after:
             self._continued.discard(name)
             self._new.pop(name, None)
+
+    def _go_on(self, part: CutPart, number: int) -> None:
+        """Store what a cut has brought of a stream; read what it has not, if that is much, or if
+        several cuts had no time for it.
+        """
+        facts = part.facts
+        last_seq = facts.number("last_seq")
+        if part.has_all:
+            if part.messages:
+                ranges = self._brought(part)
+                self._new.setdefault(facts.name, []).extend(ranges)
+                self._known[facts.name] = KnownPart(created=facts.created, last_seq=last_seq)
+            return
+        each = facts.number("bytes") // max(facts.number("messages"), 1)
+        if number > CUTS_FOR_SMALL or each * (last_seq - part.after) > SMALL_BYTES:
+            self._read(part)
+
+    def _brought(self, part: CutPart) -> list[MessageRange]:
+        facts = part.facts
+        writer = RangeWriter(
+            self._saving.repository, facts.name, part.after, facts.number("last_seq")
+        )
+        writer.feed(part.messages)
+        return writer.finish()
 
     def _read(self, part: CutPart) -> None:
         name = part.facts.name
@@ -113,17 +141,12 @@ class CutReading:
         if part.removed is None:
             self.has_own_moments = True
             return saving.saved(facts)  # it has too many blocks for one turn of the server
-        new = self._new.pop(name, [])
-        last_seq = facts.number("last_seq")
-        if part.has_all:
-            writer = RangeWriter(saving.repository, name, part.after, last_seq)
-            writer.feed(part.messages)
-            new += writer.finish()
-        else:
-            new += saving.new_ranges(facts, part.after, part.removed)
         update = PagesUpdate(
             saving.repository, before, max(facts.number("first_seq"), 1), part.removed
         )
-        return saving.link(
-            saving.new_record(facts, update.links(update.updated(new)), part.consumers)
-        )
+        new = update.updated(self._new.pop(name, []))
+        if part.has_all:
+            new += self._brought(part)
+        else:
+            new += saving.new_ranges(facts, part.after, part.removed)
+        return saving.link(saving.new_record(facts, update.links(new), part.consumers))

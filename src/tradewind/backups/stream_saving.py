@@ -132,7 +132,8 @@ class StreamSaving:
         """All messages after a sequence, and up to which one they go; of a tradewind-server."""
         with StreamSnapshot(self.api, stream, first_seq=after + 1) as snapshot:
             snapshot.consumers()
-            return self._received(snapshot, stream, after), int(snapshot.state["last_seq"])
+            facts = StreamFacts({"name": stream}, snapshot.state)
+            return self._received(snapshot, stream, after), facts.number("last_seq")
 
     def _received(self, snapshot: StreamSnapshot, stream: str, after: int) -> list[MessageRange]:
         last_seq = StreamFacts({"name": stream}, snapshot.state).number("last_seq")
