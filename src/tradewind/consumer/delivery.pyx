@@ -57,7 +57,7 @@ WAITS = {
     WAIT_ACKS: "acks", WAIT_FLOW: "flow", WAIT_PACE: "pace", WAIT_RECEIVER: "receiver",
     WAIT_PAUSE: "pause", WAIT_DISK: "disk", WAIT_KEYS: "keys"}
 
-KINDS = {"subject": KEY_SUBJECT, "token": KEY_TOKEN, "header": KEY_HEADER}
+cdef dict KEY_KINDS = {"subject": KEY_SUBJECT, "token": KEY_TOKEN, "header": KEY_HEADER}
 
 cdef bytes HEADER_START = b"NATS/1.0\r\n"
 cdef bytes FLOW_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
@@ -200,7 +200,7 @@ cdef class Delivery(TakerPart):
         parked. `kind` is "subject", "token" or "header".
         """
         self.key_header = header + b":"
-        self.key_rule.kind = KINDS[kind]
+        self.key_rule.kind = KEY_KINDS[kind]
         self.key_rule.token = token
         self.key_rule.name = self.key_header
         self.key_rule.name_size = <size_t>len(self.key_header)

@@ -17,6 +17,7 @@ import msgspec
 
 from tradewind.api.times import format_time
 from tradewind.errors import TradewindError
+from tradewind.extra_packages import install_command
 
 if TYPE_CHECKING:
     from tradewind.dashboard.data.message_data import ListedMessage
@@ -43,7 +44,7 @@ def export(stream: str, messages: Sequence[ListedMessage], kind: str) -> AsyncIt
             import pyarrow.parquet  # noqa: F401 - an extra that few need
         except ImportError:
             raise ExportError(
-                "Parquet needs pyarrow: pip install 'tradewind[frames]', or take JSON lines"
+                f"Parquet needs pyarrow: {install_command('frames')}, or take JSON lines"
             ) from None
         return _parquet(stream, messages)
     raise ExportError(f"format must be one of {', '.join(FORMATS)}, not {kind[:40]!r}")

@@ -14,6 +14,7 @@ import msgspec
 
 from tradewind.client.errors import BucketNotFoundError
 from tradewind.errors import TradewindError
+from tradewind.extra_packages import missing_package
 from tradewind.schemas.schema_documents import BUCKET
 
 if TYPE_CHECKING:
@@ -56,10 +57,9 @@ async def decode_payload_as(
             return await asyncio.to_thread(_decoded, data, name, stream, subject, bucket, schemas)
     except TimeoutError:
         raise NotDecodedError(f"{name}: it took longer than {SECONDS_MAX:.0f} seconds") from None
-    except ImportError:
-        raise NotDecodedError(
-            f"{name} needs packages of an extra: pip install 'tradewind[frames]'"
-        ) from None
+    except ImportError as error:
+        reason = missing_package(error) or f"a package is missing: {error}"
+        raise NotDecodedError(f"{name}: {reason}") from None
 
 
 def _msgpack(data: bytes) -> str:
