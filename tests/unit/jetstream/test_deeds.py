@@ -374,3 +374,38 @@ def test_whoever_asks_for_dead_letters_may_publish_them(subject: str) -> None:
     changed["config"]["description"] = "changed"
     assert "error" not in world.user.api("CONSUMER.CREATE.S.w", changed)
     assert error_code(world.user.api("CONSUMER.CREATE.S.w", consumer("dead.*"))) != 0
+
+
+# ---------------------------------------------------------------- dead letters of schemas
+
+
+@pytest.mark.parametrize("subject", ["dead.secret", "dead.{subject}"])
+def test_dead_letters_of_schemas_need_the_permission_to_publish_them(subject: str) -> None:
+    world = World("dead.secret")
+    world.admin.create("D", subjects=["dead.>"])
+    metadata = {
+        "tradewind.schema": "dead-letter",
+        "tradewind.schema.stream": "D",
+        "tradewind.schema.subject": subject,
+    }
+    config = {"name": "N", "subjects": ["N.>"], "metadata": metadata}
+    assert error_code(world.user.api("STREAM.CREATE.N", config)) == NOT_ALLOWED
+    state = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0}
+    restore = {"config": config, "state": state}
+    assert error_code(world.user.api("STREAM.RESTORE.N", restore)) == NOT_ALLOWED
+    template = {
+        "name": "t",
+        "match": "many.*.>",
+        "stream": "many_{1}",
+        "max_streams": 5,
+        "config": {"metadata": metadata},
+    }
+    answers = world.user.ask("$TW.API.TEMPLATE.PUT.t", template)
+    assert b"dead." in answers[0][2]
+    assert error_code(json.loads(answers[0][2])) == NOT_ALLOWED
+    plain = {"name": "N", "subjects": ["N.>"]}
+    assert "error" not in world.user.api("STREAM.CREATE.N", plain)
+    assert error_code(world.user.api("STREAM.UPDATE.N", config)) == NOT_ALLOWED
+    assert "error" not in world.admin.api("STREAM.UPDATE.N", config)
+    # The settings that are there may stay.
+    assert "error" not in world.user.api("STREAM.UPDATE.N", {**config, "description": "changed"})

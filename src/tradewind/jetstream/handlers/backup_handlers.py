@@ -17,7 +17,7 @@ from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotRespons
 from tradewind.api.stream_rules import check_stream_config
 from tradewind.jetstream.api_request import ApiRequest, DurableAnswer
 from tradewind.jetstream.snapshots import StreamArchive
-from tradewind.jetstream.stream_catalog import reserved
+from tradewind.jetstream.stream_catalog import check_schemas, reserved
 from tradewind.subjects import is_valid_literal
 
 
@@ -56,6 +56,7 @@ def restore(request: ApiRequest) -> StreamRestoreResponse:
     )
     if config.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
+    check_schemas(config, tenant, request.requester)
     check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
     if name in tenant.streams:
         raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()
