@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -15,8 +16,15 @@ import tradewind
 import tradewind.sync
 from harness import ServerProcess, wait_for
 from tradewind.api.account_backup_types import KnownPart
-from tradewind.backups import AccountBackups, RestoreChoice, account_cut_reading, cut_reading
-from tradewind.backups.account_api import AccountApi
+from tradewind.backups import (
+    AccountBackups,
+    AsyncAccountBackups,
+    KeepRules,
+    RestoreChoice,
+    account_cut_reading,
+    cut_reading,
+)
+from tradewind.backups.account_api import AccountApi, StreamFacts
 from tradewind.backups.account_cut_reading import take_account_cut
 from tradewind.backups.backup_documents import MessageRange
 from tradewind.backups.stream_saving import StreamSaving
@@ -103,7 +111,9 @@ def test_a_transaction_is_in_all_streams_of_a_backup_or_in_none(
     seq = records[3].streams[0].last_seq
     last = js.manager.streams.get_message("A2", seq=seq).data
     assert js.manager.streams.get_message("B2", seq=seq).data == last
-    assert js.kv.open("total2").get("sum").value == last
+    entry = js.kv.open("total2").get("sum")
+    assert entry is not None
+    assert entry.value == last
 
 
 def test_messages_that_go_while_they_are_read_are_in_no_backup_and_not_missing(
@@ -270,9 +280,7 @@ def test_the_documented_permissions_are_enough(tmp_path: Path) -> None:
 
 
 def test_cuts_are_read_by_a_client_that_trusts_nothing() -> None:
-    facts = account_cut_reading.StreamFacts(
-        {"name": "S"}, {"first_seq": 1, "last_seq": 9, "messages": 3}
-    )
+    facts = StreamFacts({"name": "S"}, {"first_seq": 1, "last_seq": 9, "messages": 3})
     with pytest.raises(tradewind.errors.BackupError, match="cut of stream S"):
         account_cut_reading._removed(facts, [bytes(16) + b"\x16\x01\xff\xff\xff\xff"])
 
@@ -327,3 +335,24 @@ def test_a_stream_that_the_server_cannot_open_is_named(tmp_path: Path) -> None:
         meta.write_text("{")
         assert list(record.failed) == ["A"] * is_damaged
     assert [link.name for link in record.streams] == ["B"]
+
+
+def test_a_program_with_an_event_loop_backs_up_and_restores(url: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        backups = AsyncAccountBackups(str(tmp_path))
+        async with tradewind.connect(url) as connection:
+            streams = connection.jetstream_manager().streams
+            await streams.add(name="S", subjects=["s"])
+            await connection.jetstream().publish("s", b"1")
+            record = await backups.create(connection, comment="first")
+            assert (await backups.verify()).problems == []
+            assert [each.comment for each in (await backups.list())[0]] == ["first"]
+            await streams.delete("S")
+            found = await backups.find()
+            assert found == record
+            report = await backups.restore(connection, found)
+            assert [each.messages for each in report.streams] == [1]
+            assert (await backups.prune(KeepRules(last=1), dry_run=True)).removed == []
+            await streams.delete("S")
+
+    asyncio.run(run())

@@ -1,12 +1,14 @@
 """Backups of an account: points in time in a folder or an object store, and back from there.
 
-`AccountBackups` makes, lists, checks, restores and prunes them, with any NATS server; `tradewind
-backup` is the command line.
+`AccountBackups` makes, lists, checks, restores and prunes them, with any NATS server;
+`AsyncAccountBackups` does so for programs with an event loop. `tradewind backup` is the command
+line.
 """
 
 from __future__ import annotations
 
 from tradewind.backups.account_backups import AccountBackups
+from tradewind.backups.asynchronous_backups import AsyncAccountBackups
 from tradewind.backups.backup_errors import BackupError
 from tradewind.backups.backup_places import BackupPlace, open_backup_place
 from tradewind.backups.keep_rules import KeepRules
@@ -14,6 +16,7 @@ from tradewind.backups.restore_choice import RestoreChoice
 
 __all__ = [
     "AccountBackups",
+    "AsyncAccountBackups",
     "BackupError",
     "BackupPlace",
     "KeepRules",
