@@ -240,6 +240,26 @@ def test_a_held_message_stays_with_its_client_as_long_as_that_lives(connect: Con
     assert other.messages[0].delivery_info["redelivered"] is True
 
 
+def test_a_message_that_comes_again_while_it_is_held_is_delivered_once(connect: Connect) -> None:
+    connection = connect(visibility_timeout=1)
+    declare(connection, Queue("q"))
+    reader = Reader(connection, Queue("q"))
+    publish(connection, 1, "q")
+    assert reader.read(1) == [1]
+    # As if the connection had been lost for so long: nothing renews the message.
+    channel = reader.channel
+    connection.transport.session.run(_stop_beating(channel))
+    queues = connection.transport.queues
+    wait_for(lambda: connection.transport.session.run(queues._info("q")).num_redelivered)
+    assert reader.is_quiet()
+    reader.messages[0].ack()
+    wait_for(lambda: connection.transport.session.run(queues.is_empty("q")))
+
+
+async def _stop_beating(channel: Any) -> None:
+    channel._reader._beating.cancel()
+
+
 def test_without_acknowledgements_a_message_is_gone_when_it_is_delivered(connect: Connect) -> None:
     first, second = connect(), connect()
     queue = Queue("q")
@@ -330,6 +350,21 @@ def test_a_reader_learns_that_its_queue_was_deleted(connect: Connect) -> None:
     second.default_channel.queue_delete("q")
     with pytest.raises(first.connection_errors, match="q"):
         first.drain_events(timeout=SECONDS)
+
+
+def test_a_stream_that_was_deleted_is_made_again_by_the_next_connection(
+    connect: Connect, js_server: ServerProcess
+) -> None:
+    connection = connect()
+    reader = Reader(connection, Queue("q"))
+    assert reader.is_quiet()
+    with tradewind.sync.connect(js_server.url) as client:
+        client.jetstream().manager.streams.delete(connection.transport.settings.stream)
+    with pytest.raises(connection.connection_errors, match="q"):
+        connection.drain_events(timeout=SECONDS)
+    connection.close()
+    publish(connection, 1, "q", declare=[Queue("q")], retry=True)
+    assert Reader(connection, Queue("q")).read(1) == [1]
 
 
 def test_arguments_without_effect_are_named(

@@ -25,6 +25,7 @@ from tradewind.client.api_errors import (
     StreamNameExistsError,
     StreamNotFoundError,
 )
+from tradewind.client.connection import Connection
 from tradewind.client.core.nuid import Nuid
 from tradewind.client.errors import OptionsError
 from tradewind.client.jetstream import JetStream, PublishOptions, publish_headers
@@ -90,6 +91,11 @@ class TaskQueues:
         self._binding = asyncio.Lock()
         self.has_schedules = False
         self._has_ttl = False
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that everything goes through."""
+        return self._js.connection
 
     # ------------------------------------------------------------------ the stream
 
@@ -246,7 +252,7 @@ class TaskQueues:
         """The consumers of a queue, most urgent first."""
         try:
             return [await self._js.consumers.get(self._stream, name) for name in record.consumers()]
-        except ConsumerNotFoundError:
+        except (ConsumerNotFoundError, StreamNotFoundError):
             raise QueueGoneError(_gone(record.name)) from None
 
     # ------------------------------------------------------------------ messages
@@ -285,7 +291,7 @@ class TaskQueues:
         """The consumer of a queue that holds its record."""
         try:
             return await self._consumer_info(consumer_name(queue, (0,), 0))
-        except ConsumerNotFoundError:
+        except (ConsumerNotFoundError, StreamNotFoundError):
             raise QueueGoneError(_gone(queue)) from None
 
     async def _consumer_info(self, name: str) -> ConsumerInfo:
