@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from harness import ServerProcess, StartServer, wait_for
 from tradewind.client.errors import OptionsError
 from tradewind.contrib.kombu.kombu_transport import TradewindTransport
 
+ROOT = Path(__file__).parent.parent.parent
 SECONDS = 20.0
 QUIET = 0.15
 _numbers = itertools.count(1)
@@ -452,6 +456,29 @@ def test_no_server_and_no_jetstream_are_errors_of_one_line(server: ServerProcess
         with pytest.raises(OperationalError, match=text):
             connection.ensure_connection(max_retries=1, interval_start=0)
         connection.release()
+
+
+def test_the_documented_permissions_are_enough(start: StartServer, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "CELERY.md").read_text()
+    listed = re.search(r"^publish: (.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    publish_to = json.dumps([each.strip() for each in listed[1].split(",")])
+    permissions = f'publish: {publish_to}, subscribe: "_INBOX.>"'
+    server = start(
+        f'jetstream: {{store_dir: "{tmp_path}/js"}}\n'
+        f"authorization: {{users: [{{user: u, password: p, permissions: {{{permissions}}}}}]}}"
+    )
+    with Connection(server.url.replace("nats://", "nats://u:p@")) as connection:
+        queue = Queue("q", Exchange("e", "topic"), "k.#", max_priority=9)
+        reader = Reader(connection, queue)
+        publish(connection, 1, "k.x", exchange=queue.exchange, priority=3)
+        eta = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() + 2))
+        publish(connection, 2, "q", headers={"eta": eta})
+        assert reader.read(2) == [1, 2]
+        reader.messages[0].ack()
+        bound = queue(connection.default_channel)
+        assert bound.purge() == 0
+        bound.delete()
 
 
 def test_a_stream_of_another_kind_is_refused(js_server: ServerProcess) -> None:

@@ -46,6 +46,7 @@ METADATA_KEY: Final = "tradewind.kombu"
 HOLDER: Final = "=later"  # gives delayed messages an interest; no queue has this name
 SCHEDULE_SECONDS_MIN: Final = 1.0
 PURGE_BATCH: Final = 500
+QUEUES_MAX: Final = 100_000
 BIND_ATTEMPTS: Final = 5
 _nuid = Nuid()
 
@@ -135,6 +136,7 @@ class TaskQueues:
             subjects=[f"{self._stream}.>"],
             retention=RetentionPolicy.INTEREST,
             num_replicas=settings.replicas,
+            max_consumers=QUEUES_MAX,  # servers allow 1,000 unless the stream says something else
             allow_msg_ttl=True,
             allow_msg_schedules=True,
         )
@@ -343,8 +345,11 @@ class TaskQueues:
                     max_ack_pending=-1,
                     **settings,
                 )
-            except JetStreamApiError:
-                await self._consumer_info(name)  # fine if another program has just created it
+            except JetStreamApiError as error:
+                try:  # another program may have just created it
+                    await self._consumer_info(name)
+                except ConsumerNotFoundError:
+                    raise error from None
 
 
 def _record_of(queue: str, info: ConsumerInfo) -> QueueRecord:
