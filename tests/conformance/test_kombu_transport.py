@@ -226,6 +226,34 @@ def test_closing_gives_back_at_once_what_is_not_settled(connect: Connect) -> Non
     assert time.monotonic() - begun < 30
 
 
+def test_given_up_messages_are_kept_and_metadata_of_others_stays(
+    connect: Connect, js_server: ServerProcess
+) -> None:
+    """nats-server stores the metadata and has no dead letters."""
+    plain, connection = connect(), connect(dead_letters="DEAD", max_deliver=2)
+    queue = Queue("q", Exchange("e", "direct"), "k")
+    declare(plain, Queue("q"))
+    stream = plain.transport.settings.stream
+    with tradewind.sync.connect(js_server.url) as client:
+        manager = client.jetstream().manager
+        manager.streams.add(name="DEAD", subjects=["dead.>"])
+        metadata = dict(manager.consumers.info(stream, "q").config.metadata)
+        manager.consumers.update(stream, "q", metadata={**metadata, "mine": "yes"})
+        declare(connection, queue)
+        metadata = dict(manager.consumers.info(stream, "q").config.metadata)
+        assert (metadata["mine"], metadata["tradewind.dead_letter.stream"]) == ("yes", "DEAD")
+        publish(connection, 1, "k", exchange=queue.exchange)
+        reader = Reader(connection, queue)
+        reader.read(1)
+        reader.messages[0].reject()
+        wait_for(
+            lambda: connection.transport.session.run(connection.transport.queues.is_empty("q"))
+        )
+        if "tradewind" in js_server.kind:
+            wait_for(lambda: manager.streams.info("DEAD").state.messages == 1)
+        manager.streams.delete("DEAD")
+
+
 def test_a_held_message_stays_with_its_client_as_long_as_that_lives(connect: Connect) -> None:
     options = {"visibility_timeout": 1}
     first, second = connect(**options), connect(**options)

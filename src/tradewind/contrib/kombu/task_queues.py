@@ -43,6 +43,7 @@ from tradewind.durations import SECOND_NS
 from tradewind.subjects import is_subset_of_any
 
 METADATA_KEY: Final = "tradewind.kombu"
+DEAD_LETTER_KEY: Final = "tradewind.dead_letter.stream"
 HOLDER: Final = "=later"  # gives delayed messages an interest; no queue has this name
 SCHEDULE_SECONDS_MIN: Final = 1.0
 PURGE_BATCH: Final = 500
@@ -173,6 +174,8 @@ class TaskQueues:
             round(self._settings.visibility_timeout * SECOND_NS),
             round(threshold * SECOND_NS),
         )
+        letters = info.config.metadata.get(DEAD_LETTER_KEY, "")
+        changed = changed or letters != (self._settings.dead_letters or letters)
         if changed or found.message_ttl != wanted.message_ttl:
             found.message_ttl = wanted.message_ttl
             await self._apply(found, threshold, is_new=False)
@@ -333,7 +336,12 @@ class TaskQueues:
                 "inactive_threshold": threshold,
                 "metadata": {METADATA_KEY: msgspec.json.encode(record).decode()},
             }
+            if self._settings.dead_letters:
+                settings["metadata"][DEAD_LETTER_KEY] = self._settings.dead_letters
             if not is_new:
+                # What others have noted there stays, such as how NAKs are delayed.
+                known = (await self._consumer_info(name)).config.metadata
+                settings["metadata"] = {**known, **settings["metadata"]}
                 await consumers.update(self._stream, name, **settings)
                 continue
             try:
