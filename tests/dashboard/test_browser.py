@@ -286,3 +286,27 @@ def test_a_phone_shows_every_view_without_scrolling_sideways(
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, path
     context.close()
+
+
+def test_charts_are_there_on_arrival_and_zoom_by_dragging(tab: Page, nats: Connection) -> None:
+    nats.jetstream_manager().streams.add(name="GROWS", subjects=["grows"])
+    nats.jetstream().publish("grows", b"1")
+    tab.goto("/streams/GROWS")
+    tab.locator("svg.zooms .stroke").first.wait_for(state="attached")
+    # A pointer over one chart shows the figures of that time in all of them.
+    chart = tab.locator("svg.zooms").first
+    box = chart.bounding_box()
+    assert box is not None
+    tab.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + box["height"] / 2)
+    tab.locator(".figure.pointed").nth(1).wait_for()
+    assert " at " in tab.locator(".figure.pointed .legend b").last.inner_text()
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2)
+    assert float(chart.locator(".selection").get_attribute("width") or 0) > 100
+    tab.mouse.up()
+    tab.wait_for_url("**/streams/GROWS?from=*&to=*")
+    tab.get_by_role("link", name="Reset zoom").click()
+    tab.wait_for_url("**/streams/GROWS")
+    # By the keyboard, too.
+    tab.get_by_role("link", name="15m").press("Enter")
+    tab.wait_for_url("**range=15m")

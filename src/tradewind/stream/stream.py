@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tradewind.api import errors
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
 from tradewind.api.legacy_marks import legacy_of
+from tradewind.api.schema_rules import has_schema_rule
 from tradewind.api.stream_types import (
     DiscardPolicy,
     PersistMode,
@@ -287,8 +288,8 @@ class Stream:
         self.config = config
         self._configure()
         self.ids.set_window(config.duplicate_window, self.turn.monotonic_ns)
-        if limits_of(meta.config) != self.store.limits:
-            self.store.set_limits(limits_of(meta.config))
+        if (limits := limits_of(meta.config)) != self.store.limits:
+            self.store.set_limits(limits)
             self.store.begin_limits()
             self.turn.mark_dirty(self.ingest)
         if self.is_active:
@@ -309,6 +310,7 @@ class Stream:
             and config.subject_transform is None
             and config.republish is None
             and config.mirror is None
+            and not has_schema_rule(config.metadata)
         )
         takes_schedules = config.allow_msg_schedules and not config.allow_msg_counter
         self.ingest.scheduling = ScheduleIntake(config.subjects) if takes_schedules else None

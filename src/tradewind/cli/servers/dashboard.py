@@ -50,6 +50,9 @@ def dashboard(
             show_default=False,
         ),
     ] = None,
+    history: Annotated[
+        str, Option("--history", help="File for the charts of a day", metavar="FILE")
+    ] = "",
     allow_run: Annotated[
         bool,
         Option("--allow-run", help="Let all visitors run pipelines and SQL on this machine"),
@@ -75,6 +78,7 @@ def dashboard(
             allowed_hosts=tuple(allow_host or ()),
             pipelines=tuple(pipelines or ()),
             allow_run=allow_run,
+            history_path=history,
             launching=_launching(),
         )
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import msgspec
 
@@ -45,6 +46,10 @@ FIGURES: Final = (
     "connections",
     "slow_consumers",
 )
+
+
+# Connections that see only their own account, so that they do not ask in vain again.
+_OWN_ACCOUNT_ONLY: Final[WeakSet[Connection]] = WeakSet()
 
 
 class MachineLoad(msgspec.Struct, frozen=True):
@@ -93,7 +98,11 @@ class AccountSnapshot(msgspec.Struct, frozen=True):
 
 def figures(account: AccountSnapshot) -> Sequence[float]:
     """The figures that charts store, in the order of FIGURES."""
-    load = account.load
+    return load_figures(account.load)
+
+
+def load_figures(load: Load) -> Sequence[float]:
+    """The figures of a load, in the order of FIGURES."""
     return (
         load.messages_in,
         load.messages_out,
@@ -107,7 +116,7 @@ def figures(account: AccountSnapshot) -> Sequence[float]:
 async def ask_account(connection: Connection) -> AccountSnapshot:
     """Request load and usage concurrently, and measure the response time of the server."""
     load, usage, passed = await asyncio.gather(
-        _load(connection),
+        ask_load(connection),
         connection.jetstream_manager().account_info(),
         connection.rtt(),
         return_exceptions=True,
@@ -129,11 +138,17 @@ def _problem(answer: object) -> Problem | None:
     return None
 
 
-async def _load(connection: Connection) -> Load:
-    try:
-        return add_up(await ask_all(connection, SERVER_LOAD), is_whole=True)
-    except (NoRespondersError, OperationTimeoutError):
-        return add_up(await ask_all(connection, ACCOUNT_LOAD), is_whole=False)
+async def ask_load(connection: Connection) -> Load:
+    """Request the load, of whole servers if the login may see that."""
+    if connection not in _OWN_ACCOUNT_ONLY:
+        try:
+            return add_up(await ask_all(connection, SERVER_LOAD), is_whole=True)
+        except NoRespondersError:
+            # Not a login of the system account, and it never becomes one.
+            _OWN_ACCOUNT_ONLY.add(connection)
+        except OperationTimeoutError:
+            pass
+    return add_up(await ask_all(connection, ACCOUNT_LOAD), is_whole=False)
 
 
 async def ask_all(

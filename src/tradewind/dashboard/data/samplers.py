@@ -15,13 +15,16 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from tradewind.dashboard.data.chart_history import ChartHistory
 from tradewind.dashboard.data.problems import Problem, problem_of
-from tradewind.dashboard.data.series import KEPT_SECONDS, Series
+from tradewind.dashboard.data.series import Series
 from tradewind.errors import TradewindError
 
 Value = TypeVar("Value")
 TOPICS_MAX: Final = 256
 LEASE_SECONDS: Final = 10.0
+# How long an answer is remembered that no page shows.
+KEPT_SECONDS: Final = 15 * 60
 # How long a page waits for the first answer before it is rendered without it.
 FIRST_SECONDS: Final = 1.5
 # The delay after a problem, however long the normal interval is: the problem may be over.
@@ -57,9 +60,9 @@ class _Topic:
     request.
     """
 
-    def __init__(self, question: Question[Any]) -> None:
+    def __init__(self, question: Question[Any], series: Series) -> None:
         self.question = question
-        self.series = Series(question.names, question.interval)
+        self.series = series
         self.value: Any = None
         self.problem: Problem | None = None
         self.answered_at = float("-inf")
@@ -75,7 +78,9 @@ class Samplers:
         self,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        history: ChartHistory | None = None,
     ) -> None:
+        self._history = ChartHistory() if history is None else history
         self._clock = clock
         self._wall_clock = wall_clock
         self._topics: OrderedDict[Hashable, _Topic] = OrderedDict()
@@ -129,7 +134,12 @@ class Samplers:
         topic = self._topics.get(question.key)
         if topic is None:
             self._make_room()
-            topic = self._topics[question.key] = _Topic(question)
+            series = (
+                self._history.series(question.key, question.names, question.interval)
+                if question.names
+                else Series((), question.interval)
+            )
+            topic = self._topics[question.key] = _Topic(question, series)
         self._topics.move_to_end(question.key)
         return topic
 
@@ -174,7 +184,8 @@ class Samplers:
         else:
             topic.value, topic.problem = value, None
             if question.figures is not None:
-                topic.series.add(self._wall_clock(), question.figures(value))
+                values = question.figures(value)
+                self._history.add(question.key, topic.series, self._wall_clock(), values)
         topic.answered_at = self._clock()
         topic.answered.set()
 

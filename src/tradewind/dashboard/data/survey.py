@@ -80,6 +80,8 @@ class ConsumerSummary(msgspec.Struct, frozen=True):
     redelivered: int = 0
     delivered: int = 0
     acked: int = 0
+    delivered_to: int = 0
+    acked_to: int = 0
     waiting: int = 0
     last_active: str = ""
     delivered_rate: float | None = None
@@ -112,6 +114,10 @@ class Survey:
         self.is_cut = False  # a bound was exceeded
         self.problem: Problem | None = None
         self.ended_at = float("-inf")
+        # How long a round takes, which is how far apart two looks at one stream are.
+        self.round_seconds = STEP_SECONDS
+        self._began_at = 0.0
+        self._others: list[Callable[[], Awaitable[bool]]] = []
         self._seen: set[str] = set()
         self._is_stale = False  # something was changed during this round
         self._plan: deque[Callable[[], Awaitable[None]]] = deque()
@@ -167,12 +173,29 @@ class Survey:
     def _is_watched(self) -> bool:
         return self._clock() - self._touched_at <= LEASE_SECONDS
 
+    def on_every_other_turn(self, step: Callable[[], Awaitable[bool]]) -> None:
+        """Call `step` in every second turn that no page waits for; it returns whether it has made
+        a request, which then is the one of that turn.
+        """
+        self._others.append(step)
+
     async def _run(self) -> None:
+        is_other = True
         while True:
             self._woken.clear()
-            await self.turn(STEPS_WATCHED if self._is_watched() else 1)
+            if self._is_watched():
+                await self.turn(STEPS_WATCHED)
+            elif not (is_other and await self._other_step()):
+                await self.turn(1)
+            is_other = not is_other
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), STEP_SECONDS)
+
+    async def _other_step(self) -> bool:
+        try:
+            return any([await step() for step in self._others])
+        except (TradewindError, OSError):
+            return True  # the pages that show it report why
 
     # ------------------------------------------------------------------ steps
 
@@ -212,6 +235,7 @@ class Survey:
 
     def _begin_round(self) -> None:
         self._seen = set()
+        self._began_at = self._clock()
         self._is_stale = False
         self._plan.append(lambda: self._ask_streams(0))
 
@@ -224,6 +248,7 @@ class Survey:
             self._forget_consumers(name, set())
         self.is_whole = True
         self.ended_at = self._clock()
+        self.round_seconds = max(self.ended_at - self._began_at + STEP_SECONDS, STEP_SECONDS)
         self._ended.set()
 
     async def _ask_streams(self, first: int) -> None:
@@ -321,6 +346,8 @@ class Survey:
             info.num_redelivered,
             info.delivered.consumer_seq,
             info.ack_floor.consumer_seq,
+            info.delivered.stream_seq,
+            info.ack_floor.stream_seq,
             info.num_waiting,
             info.delivered.last_active or "",
             rates[0],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -18,13 +19,25 @@ from tradewind.client.errors import AuthorizationError, ClientError, Disconnecte
 from tradewind.client.events import ErrorEvent, Event, Reconnected, ReconnectFailed
 from tradewind.dashboard.data import account_data, load_and_usage
 from tradewind.dashboard.data.advisories import Advisories
-from tradewind.dashboard.data.catalog import NAMES_KEY, Catalog
+from tradewind.dashboard.data.catalog import (
+    CONSUMER_FIGURES,
+    NAMES_KEY,
+    STREAM_FIGURES,
+    Catalog,
+)
+from tradewind.dashboard.data.chart_history import ChartHistory
 from tradewind.dashboard.data.dead_letter_data import Redrives
 from tradewind.dashboard.data.integrity import Integrity
+from tradewind.dashboard.data.message_search import MessageSearches
 from tradewind.dashboard.data.rights import ALL_RIGHTS, Rights, ask_rights
 from tradewind.dashboard.data.samplers import Observation, Question, Samplers
 from tradewind.dashboard.data.sql_data import Queries
-from tradewind.dashboard.data.survey import Survey
+from tradewind.dashboard.data.survey import (
+    STEP_SECONDS,
+    ConsumerSummary,
+    StreamSummary,
+    Survey,
+)
 from tradewind.dashboard.data.transfer_data import Transfers
 from tradewind.dashboard.data.watch_data import Watches
 from tradewind.errors import TradewindError
@@ -32,11 +45,13 @@ from tradewind.errors import TradewindError
 if TYPE_CHECKING:
     from tradewind.client.core.connect_options import ConnectOptions
     from tradewind.client.jetstream import JetStream
+    from tradewind.dashboard.data.history_file import HistoryFile
 
 REQUEST_SECONDS: Final = 5.0
 HEALTH_SECONDS: Final = 10.0
 ACCOUNTS_SECONDS: Final = 3.0
 RIGHTS_SECONDS: Final = 60.0
+ACCOUNT_KEY: Final = "account"
 State = Literal["connecting", "connected", "reconnecting", "refused"]
 
 
@@ -52,7 +67,7 @@ class LinkState:
 class Workspace:
     """One login at one server or cluster."""
 
-    def __init__(self, options: ConnectOptions) -> None:
+    def __init__(self, options: ConnectOptions, history: HistoryFile | None = None) -> None:
         self.options = make_options(
             options,
             {
@@ -63,11 +78,13 @@ class Workspace:
                 "on_event": self._on_event,
             },
         )
-        self.samplers = Samplers()
+        self.history = ChartHistory(history)
+        self.samplers = Samplers(history=self.history)
         self.advisories = Advisories()
         self.transfers = Transfers()
         self.integrity = Integrity()
         self.redrives = Redrives()
+        self.searches = MessageSearches()
         self.watches = Watches(lambda: self.jetstream)
         self._connection: Connection | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -75,6 +92,8 @@ class Workspace:
         self._refusal = ""
         self._was_connected = False
         self.survey = Survey(lambda: self.jetstream)
+        self.survey.on_summary(self._summarized)
+        self.survey.on_every_other_turn(self._sample_load)
         self.catalog = Catalog(self)
         self.queries = Queries(self.options)
         self.advisories.on_streams_changed(lambda _stream: self.samplers.forget(NAMES_KEY))
@@ -85,6 +104,7 @@ class Workspace:
         """Start connecting in the background."""
         self._starting = asyncio.create_task(self._start(), name="dashboard connection")
         self.survey.start()
+        self.history.start()
 
     async def wait_started(self) -> None:
         """Wait for the first connection; AuthorizationError if the login is refused."""
@@ -97,9 +117,11 @@ class Workspace:
         """Close the connection and end all requests."""
         self.queries.close()
         await self.survey.close()
+        await self.history.close()
         await self.samplers.close()
         await self.watches.close()
         await self.redrives.close()
+        await self.searches.close()
         if self._starting is not None:
             self._starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -110,7 +132,7 @@ class Workspace:
     @property
     def link(self) -> LinkState:
         """The state of the connection."""
-        server = _names(self.options.servers)
+        server = server_names(self.options.servers)
         connection = self._connection
         if self._refusal:
             return LinkState("refused", server, self._refusal)
@@ -158,6 +180,37 @@ class Workspace:
         if isinstance(event, ReconnectFailed | ErrorEvent):
             self._last_error = str(event.error)
 
+    # ------------------------------------------------------------------ samples for charts
+
+    async def _sample_load(self) -> bool:
+        """Add the load to the charts, unless a page has just done so; whether it was requested."""
+        series = self.history.series(ACCOUNT_KEY, load_and_usage.FIGURES, 2 * STEP_SECONDS)
+        if (last := series.last_time) is not None and time.time() - last < STEP_SECONDS:
+            return False
+        load = await load_and_usage.ask_load(self.connection)
+        self.history.add(ACCOUNT_KEY, series, time.time(), load_and_usage.load_figures(load))
+        return True
+
+    def _summarized(self, moment: float, summary: StreamSummary | ConsumerSummary) -> None:
+        interval = self.survey.round_seconds
+        if isinstance(summary, StreamSummary):
+            key: tuple[str, ...] = ("stream", summary.name)
+            values = (summary.messages, summary.bytes, summary.last_seq, summary.consumers)
+            self.history.add_surveyed(key, STREAM_FIGURES, interval, moment, values)
+        elif summary.is_durable:
+            key = ("consumer", summary.stream, summary.name)
+            figures = (
+                summary.pending,
+                summary.ack_pending,
+                summary.delivered,
+                summary.acked,
+                summary.waiting,
+                summary.redelivered,
+                summary.delivered_to,
+                summary.acked_to,
+            )
+            self.history.add_surveyed(key, CONSUMER_FIGURES, interval, moment, figures)
+
     # ------------------------------------------------------------------ data for all pages
 
     async def account(self) -> Observation[load_and_usage.AccountSnapshot]:
@@ -167,7 +220,7 @@ class Workspace:
             return await load_and_usage.ask_account(self.connection)
 
         return await self.samplers.see(
-            Question("account", ask, 2.0, load_and_usage.FIGURES, load_and_usage.figures)
+            Question(ACCOUNT_KEY, ask, 2.0, load_and_usage.FIGURES, load_and_usage.figures)
         )
 
     async def health(self) -> Observation[dict[str, str]]:
@@ -196,7 +249,7 @@ class Workspace:
         return await self.samplers.see(Question(("accounts", is_whole), ask, ACCOUNTS_SECONDS))
 
 
-def _names(servers: str | Sequence[str]) -> str:
+def server_names(servers: str | Sequence[str]) -> str:
     """The addresses, without the logins that they may contain."""
     listed = servers.split(",") if isinstance(servers, str) else servers
     return ", ".join(each.rpartition("@")[2] for each in listed)

@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from tradewind.dashboard.data.page_texts import short, size
-from tradewind.dashboard.data.series import KEPT_SECONDS, Point
+from tradewind.dashboard.data.series import KEPT_SECONDS, ChartWindow, Point
 from tradewind.dashboard.look.elements import Markup, tag
 
 WIDTH: Final = 640
@@ -25,6 +26,9 @@ RIGHT: Final = 8
 TOP: Final = 10
 BOTTOM: Final = 24
 SHORTEST_SECONDS: Final = 60.0
+# A chart has at most so many points per line, and percentiles if there are so many values.
+BUCKETS: Final = 120
+PERCENTILE_VALUES_MIN: Final = 5
 # Readable steps of an axis, and the approximate number of lines.
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 GRID_LINES: Final = 4
@@ -91,34 +95,39 @@ def line_chart(
     *,
     label: Callable[[float], str] = short,
     now: float | None = None,
+    window: ChartWindow | None = None,
     whole: bool = False,
     from_zero: bool = True,
+    percentiles: bool = False,
 ) -> Markup:
-    """A chart of lines over the time with known values, at most fifteen minutes.
+    """A chart of lines over a time; without `window`, over that with known values.
 
     With `whole`, there are no grid lines between integers. Without `from_zero`, only the range of
-    the lines is shown.
+    the lines is shown. With `percentiles`, the legend says what is usual and what is the most.
     """
-    lines = lines[:LINES_MAX]
-    moments = [point.time for line in lines for point in line.points]
-    end = max(moments, default=time.time() if now is None else now)
-    start = max(min(moments, default=end), end - KEPT_SECONDS)
-    start = min(start, end - SHORTEST_SECONDS)
-    known = [point.value for line in lines for point in line.points if point.value is not None]
+    frame_time = window or _known_time(lines, now)
+    span = frame_time.end - frame_time.start
+    shown = [
+        Line(line.name, _bucketed(line.points, frame_time, span / BUCKETS))
+        for line in lines[:LINES_MAX]
+    ]
+    known = [point.value for line in shown for point in line.points if point.value is not None]
     most, least = max(known, default=0.0), 0.0 if from_zero else min(known, default=0.0)
     bottom, top, step = _axis(least, most, 2 if label is size else 10, 1.0 if whole else 0.0)
-    frame = _Frame(start, end, bottom, top)
-    drawn = [tag("title", title), _grid(frame, step, label), _times(frame)]
-    for index, line in enumerate(lines):
+    frame = _Frame(frame_time.start, frame_time.end, bottom, top)
+    times = _clock_times(frame) if window is not None and window.is_clock_time else _times(frame)
+    drawn = [tag("title", title), _grid(frame, step, label), times]
+    for index, line in enumerate(shown):
         drawn += _paths(frame, line.points, index)
+    drawn.append(tag("rect", class_="selection", x=0, y=TOP, width=0, height=HEIGHT - TOP - BOTTOM))
     drawn.append(tag("line", class_="cursor", x1=0, x2=0, y1=TOP, y2=HEIGHT - BOTTOM))
     picture = tag(
         "svg",
         drawn,
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        class_="chart",
-        data_points=_pointed(frame, lines, label),
+        class_="chart" if window is None else "chart zooms",
+        data_points=_pointed(frame, shown, label),
     )
     legend = [
         tag(
@@ -126,8 +135,9 @@ def line_chart(
             tag("i", class_=f"dot line{index}"),
             f"{line.name} ",
             tag("b", _last(line, label)),
+            _usual(line, frame_time, label) if percentiles else None,
         )
-        for index, line in enumerate(lines)
+        for index, line in enumerate(lines[:LINES_MAX])
     ]
     return tag(
         "figure",
@@ -137,26 +147,78 @@ def line_chart(
     )
 
 
+def _known_time(lines: Sequence[Line], now: float | None) -> ChartWindow:
+    """The time with known values, at most as long as they are remembered."""
+    moments = [point.time for line in lines for point in line.points]
+    end = max(moments, default=time.time() if now is None else now)
+    start = max(min(moments, default=end), end - KEPT_SECONDS)
+    return ChartWindow(min(start, end - SHORTEST_SECONDS), end)
+
+
+def _bucketed(points: Sequence[Point], window: ChartWindow, width: float) -> list[Point]:
+    """At most one point per bucket, the mean of its values, so that the size of a chart does not
+    depend on the number of samples; a gap stays a gap.
+    """
+    made: list[Point] = []
+    bucket, values = -1, list[float]()
+
+    def finish() -> None:
+        if values:
+            made.append(Point(window.start + (bucket + 0.5) * width, sum(values) / len(values)))
+            values.clear()
+
+    for point in points:
+        if not window.start <= point.time <= window.end:
+            continue
+        here = min(int((point.time - window.start) / width), BUCKETS - 1)
+        if here != bucket:
+            finish()
+            bucket = here
+        if point.value is not None:
+            values.append(point.value)
+        elif made or values:
+            finish()
+            made.append(Point(point.time, None))
+    finish()
+    return made
+
+
+def _usual(line: Line, window: ChartWindow, label: Callable[[float], str]) -> Markup | None:
+    """The median, the 95th percentile and the largest of the values that are shown."""
+    values = sorted(
+        point.value
+        for point in line.points
+        if point.value is not None and window.start <= point.time <= window.end
+    )
+    if len(values) < PERCENTILE_VALUES_MIN:
+        return None
+    last = len(values) - 1
+    parts = [("p50", values[last // 2]), ("p95", values[round(last * 0.95)]), ("max", values[last])]
+    text = "  ".join(f"{name} {label(value)}" for name, value in parts)
+    return tag("small", text, class_="usual")
+
+
 def _pointed(frame: _Frame, lines: Sequence[Line], label: Callable[[float], str]) -> str:
-    """The data with which the script shows the figures under the pointer."""
+    """The data with which the script shows the figures under the pointer: for each line, the
+    distances of its points from the start in tenths of a second, and their texts.
+    """
+    made = []
+    for line in lines:
+        known = [(point.time, point.value) for point in line.points if point.value is not None]
+        made.append(
+            [
+                [round((moment - frame.start) * 10) for moment, _ in known],
+                [label(value) for _, value in known],
+            ]
+        )
     return msgspec.json.encode(
         {
-            "start": frame.start,
-            "end": frame.end,
+            "start": round(frame.start, 1),
+            "end": round(frame.end, 1),
             "left": LEFT,
             "right": WIDTH - RIGHT,
             "width": WIDTH,
-            "lines": [
-                {
-                    "name": line.name,
-                    "points": [
-                        [round(point.time, 1), label(point.value)]
-                        for point in line.points
-                        if point.value is not None
-                    ],
-                }
-                for line in lines
-            ],
+            "lines": made,
         }
     ).decode()
 
@@ -206,6 +268,27 @@ def _times(frame: _Frame) -> list[Markup]:
                 x=round(frame.x(frame.start + span * part), 1),
                 y=HEIGHT - 7,
                 text_anchor=anchor,
+            )
+        )
+    return drawn
+
+
+def _clock_times(frame: _Frame) -> list[Markup]:
+    """The times of the clock below a chart, in UTC; the script shows them as visitors prefer."""
+    span = frame.end - frame.start
+    drawn = []
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        anchor = "start" if part == 0.0 else "end" if part == 1.0 else "middle"
+        moment = frame.start + span * part
+        drawn.append(
+            tag(
+                "text",
+                datetime.fromtimestamp(moment, UTC).strftime("%H:%M:%S" if span < 600 else "%H:%M"),
+                class_="axis",
+                x=round(frame.x(moment), 1),
+                y=HEIGHT - 7,
+                text_anchor=anchor,
+                data_clock=round(moment),
             )
         )
     return drawn

@@ -26,8 +26,13 @@ PLACES: Final = (
     ("dead-letters", "Dead letters", "/dead-letters"),
     ("kv", "Key-value", "/kv"),
     ("objects", "Objects", "/objects"),
+    ("schedules", "Schedules", "/schedules"),
+    ("services", "Services", "/services"),
     ("pipelines", "Pipelines", "/pipelines"),
+    ("tables", "Tables", "/tables"),
     ("sql", "SQL", "/sql"),
+    ("templates", "Templates", "/templates"),
+    ("map", "Map", "/map"),
     ("connections", "Connections", "/connections"),
     ("accounts", "Accounts", "/accounts"),
 )
@@ -105,6 +110,7 @@ def _side(visit: Visit, place: str) -> Markup:
     ]
     foot: list[Child] = [
         tag("button", "Theme", type="button", id="theme", class_="plain"),
+        tag("button", "Times: local", type="button", id="zone", class_="plain"),
         tag("span", f"Version {__version__}", class_="faint"),
     ]
     if visit.is_read_only:

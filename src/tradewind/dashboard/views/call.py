@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.times import parse_time
@@ -21,6 +22,7 @@ from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
     from tradewind.dashboard.data.machine import Machine
+    from tradewind.dashboard.data.series import ChartWindow
     from tradewind.dashboard.data.workspace import Workspace
     from tradewind.dashboard.look.elements import Markup
     from tradewind.dashboard.look.page_layout import Visit
@@ -91,6 +93,11 @@ class Call:
         except TradewindError:
             return ""
         return rights.refusal(subject)
+
+    @cached_property
+    def window(self) -> ChartWindow:
+        """The time that all charts of the page show."""
+        return self.workspace.history.window(self.query)
 
     def check_may_run(self) -> None:
         """NotAllowedError if this visitor may run nothing on the machine."""

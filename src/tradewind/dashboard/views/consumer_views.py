@@ -32,6 +32,7 @@ from tradewind.dashboard.look.page_layout import (
     why_card,
 )
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
+from tradewind.dashboard.views.chart_parts import chart_ranges, charted
 from tradewind.dashboard.views.consumer_list_views import consumer_kind
 from tradewind.dashboard.views.stream_views import cluster_facts
 
@@ -74,6 +75,7 @@ async def _content(
     call: Call, seen: Observation[ConsumerInfo], info: ConsumerInfo
 ) -> list[Markup | None]:
     series = seen.series
+    history = await charted(call, ("consumer", info.stream_name, info.name), seen)
     reason = explain(await _knowledge(call, seen, info))
     return [
         why_card(reason, "Why is it not moving?", "How is it doing?"),
@@ -90,7 +92,8 @@ async def _content(
             figure_card("Waiting pulls", count(info.num_waiting)),
             class_="numbers",
         ),
-        grid(*_charts(series), card("Position", _standing(info, time.time_ns()))),
+        chart_ranges(call, "streams", info.stream_name, "consumers", info.name),
+        grid(*_charts(call, history), card("Position", _standing(info, time.time_ns()))),
     ]
 
 
@@ -109,13 +112,16 @@ def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
     )
 
 
-def _charts(series: Series) -> list[Markup]:
+def _charts(call: Call, series: Series) -> list[Markup]:
+    window = call.window
     moved = line_chart(
         "Per second",
         [
             Line("delivered", series.rates("delivered")),
             Line("acknowledged", series.rates("acked")),
         ],
+        window=window,
+        percentiles=True,
     )
     waiting = line_chart(
         "Waiting",
@@ -124,6 +130,7 @@ def _charts(series: Series) -> list[Markup]:
             Line("unacknowledged", series.levels("ack_pending")),
             Line("pull requests", series.levels("waiting")),
         ],
+        window=window,
         whole=True,
     )
     floors = line_chart(
@@ -132,6 +139,7 @@ def _charts(series: Series) -> list[Markup]:
             Line("delivered up to", series.levels("delivered_to")),
             Line("acknowledged up to", series.levels("acked_to")),
         ],
+        window=window,
         label=count,
         whole=True,
         from_zero=False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.dashboard.data.page_texts import UNLIMITED, count, short, since, size
 from tradewind.dashboard.data.problems import Problem
+from tradewind.dashboard.data.workspace import ACCOUNT_KEY
 from tradewind.dashboard.look.charts import Line, line_chart, share
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -23,6 +24,7 @@ from tradewind.dashboard.look.page_layout import (
 )
 from tradewind.dashboard.views.attention_card import attention_card
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
+from tradewind.dashboard.views.chart_parts import chart_ranges, charted, history_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,12 +63,16 @@ async def show(call: Call) -> Answer:
     is_whole = seen.value is not None and seen.value.load.is_whole
     health = await call.workspace.health() if is_whole else None
     await call.workspace.survey.watched(SURVEY_SECONDS)
-    content = live("overview", _content(call, seen, health))
+    series = await charted(call, ACCOUNT_KEY, seen)
+    content = live("overview", _content(call, seen, series, health))
     return PageAnswer(page(call.visit, "overview", "Overview", heading("Overview"), content))
 
 
 def _content(
-    call: Call, seen: Observation[AccountSnapshot], health: Observation[dict[str, str]] | None
+    call: Call,
+    seen: Observation[AccountSnapshot],
+    series: Series,
+    health: Observation[dict[str, str]] | None,
 ) -> list[Child]:
     account = seen.value
     happened = _happenings(call.workspace.advisories.newest())
@@ -82,15 +88,19 @@ def _content(
         attention,
         _numbers(account, seen.series, scope),
         problem_note(account.load_problem),
+        history_problem(call),
+        chart_ranges(call),
         grid(
             card(
                 "",
                 line_chart(
                     f"Messages per second, {scope}",
                     [
-                        Line("in", seen.series.rates("messages_in")),
-                        Line("out", seen.series.rates("messages_out")),
+                        Line("in", series.rates("messages_in")),
+                        Line("out", series.rates("messages_out")),
                     ],
+                    window=call.window,
+                    percentiles=True,
                 ),
             ),
             card(
@@ -98,9 +108,11 @@ def _content(
                 line_chart(
                     f"Bytes per second, {scope}",
                     [
-                        Line("in", seen.series.rates("bytes_in")),
-                        Line("out", seen.series.rates("bytes_out")),
+                        Line("in", series.rates("bytes_in")),
+                        Line("out", series.rates("bytes_out")),
                     ],
+                    window=call.window,
+                    percentiles=True,
                     label=size,
                 ),
             ),

@@ -34,6 +34,7 @@ from tradewind.dashboard.look.page_layout import (
     why_card,
 )
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
+from tradewind.dashboard.views.chart_parts import chart_ranges, charted
 from tradewind.dashboard.views.stream_list_views import marks
 from tradewind.errors import TradewindError
 from tradewind.subjects import is_valid_subject
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     )
     from tradewind.client.why.reasons import Reason
     from tradewind.dashboard.data.samplers import Observation
+    from tradewind.dashboard.data.series import Series
 
 LOST_SHOWN: Final = 50
 WHY_SECONDS: Final = 4.0
@@ -89,7 +91,8 @@ async def show(call: Call) -> Answer:
     why_not = await call.refusal_of("stream_update", name)
     edit = action_link("Edit", address("streams", name, "edit"), why_not)
     top = stream_heading(call.visit, name, "", edit, always=save)
-    content = [await _why(call, seen), *_content(seen)]
+    series = await charted(call, ("stream", name), seen)
+    content = [await _why(call, seen), *_content(call, seen, series)]
     zone = None if call.visit.is_read_only else await _danger_zone(call, name, why_not)
     return PageAnswer(page(call.visit, "streams", name, top, live("stream", content), zone))
 
@@ -144,16 +147,21 @@ def check_found(seen: Observation[StreamInfo]) -> None:
         raise StreamNotFoundError(404, 10059, "stream not found")
 
 
-def _content(seen: Observation[StreamInfo]) -> list[Child]:
+def _content(call: Call, seen: Observation[StreamInfo], history: Series) -> list[Child]:
     info = seen.value
     if info is None:
         return [problem_note(seen.problem)]
     state, series = info.state, seen.series
     now_ns = time.time_ns()
     stored = line_chart(
-        "Stored per second", [Line("messages", series.rates("last_seq"))], label=short
+        "Stored per second",
+        [Line("messages", history.rates("last_seq"))],
+        window=call.window,
+        percentiles=True,
     )
-    grown = line_chart("Size", [Line("bytes", series.levels("bytes"))], label=size)
+    grown = line_chart(
+        "Size", [Line("bytes", history.levels("bytes"))], label=size, window=call.window
+    )
     return [
         problem_note(seen.problem),
         tag("p", marks(info)) if marks(info) else None,
@@ -168,6 +176,7 @@ def _content(seen: Observation[StreamInfo]) -> list[Child]:
             class_="numbers",
         ),
         _lost(info),
+        chart_ranges(call, "streams", info.config.name),
         grid(card("", stored), card("", grown)),
         grid(
             card("Summary", [tag("p", sentence) for sentence in in_words(info.config)]),

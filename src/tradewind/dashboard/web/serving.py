@@ -20,9 +20,11 @@ from typing import Any, Final
 import uvicorn
 
 from tradewind.client.core.connect_options import ConnectOptions
+from tradewind.dashboard.data.history_file import HistoryFile
 from tradewind.dashboard.data.machine import Machine
 from tradewind.dashboard.data.pipeline_data import PipelineShelf
 from tradewind.dashboard.data.runs import LaunchCommand, Runs
+from tradewind.dashboard.data.workspace import server_names
 from tradewind.dashboard.web.guard import LOOPBACK_NAMES, Guard, Policy
 from tradewind.dashboard.web.running import RunRules
 from tradewind.dashboard.web.sessions import Sessions
@@ -55,6 +57,8 @@ class DashboardSettings:
     # Files of pipelines, or folders of such files.
     pipelines: tuple[str, ...] = ()
     allow_run: bool = False
+    # The file in which the charts of a day are saved.
+    history_path: str = ""
     launching: LaunchCommand | None = None
 
     def __post_init__(self) -> None:
@@ -66,6 +70,10 @@ class DashboardSettings:
             raise ConfigError(
                 f"--host {self.host}: logins would be sent in clear text; specify --https-cert and "
                 "--https-key, or --plain-http if something in front of it does TLS"
+            )
+        if self.history_path and self.asks_login:
+            raise ConfigError(
+                "--history: not with logins, since each visitor may see only what the login may"
             )
         _ = self.run_rules
 
@@ -88,6 +96,12 @@ class DashboardSettings:
     def run_rules(self) -> RunRules:
         """The rules for running programs on this machine."""
         return RunRules(self.is_read_only, self.asks_login, self.allow_run)
+
+    def history(self) -> HistoryFile | None:
+        """The file of the charts' history; ConfigError if it cannot be used."""
+        if not self.history_path:
+            return None
+        return HistoryFile(self.history_path, server_names(self.options.servers))
 
     def machine(self) -> Machine:
         """The pipelines of this machine, and how programs are started here.
@@ -135,7 +149,9 @@ class Dashboard(uvicorn.Server):
     async def run_async(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until stopped by a signal or by `should_exit`."""
         settings = self.settings
-        sessions = Sessions(settings.options, needs_login=settings.asks_login)
+        sessions = Sessions(
+            settings.options, needs_login=settings.asks_login, history=settings.history()
+        )
         self.sessions = sessions
         application = build_application(
             sessions,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tradewind.client.core.connect_options import ConnectOptions
+    from tradewind.dashboard.data.history_file import HistoryFile
 
 LOGINS_MAX: Final = 64
 IDLE_SECONDS: Final = 3600.0
@@ -61,10 +62,12 @@ class Sessions:
         options: ConnectOptions,
         *,
         needs_login: bool,
+        history: HistoryFile | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.needs_login = needs_login
         self._options = options
+        self._history = history
         self._clock = clock
         self._secret = secrets.token_bytes(ID_BYTES)
         self._logins: OrderedDict[str, LoginSession] = OrderedDict()
@@ -75,7 +78,7 @@ class Sessions:
     def start(self) -> None:
         """Connect, if all visitors share one connection."""
         if not self.needs_login:
-            self._shared = Workspace(self._options)
+            self._shared = Workspace(self._options, self._history)
             self._shared.start()
 
     async def close(self) -> None:

@@ -44,10 +44,15 @@ from tradewind.dashboard.views import (
     dead_letter_views,
     kv_changes,
     kv_views,
+    map_views,
     message_views,
     object_views,
     overview,
     pipeline_views,
+    request_views,
+    schedule_views,
+    search_views,
+    service_views,
     sql_views,
     stream_backups,
     stream_changes,
@@ -55,6 +60,8 @@ from tradewind.dashboard.views import (
     stream_integrity,
     stream_list_views,
     stream_views,
+    table_views,
+    template_views,
     transfer_views,
 )
 from tradewind.dashboard.views.call import (
@@ -82,10 +89,13 @@ View = Callable[[Call], Awaitable[Answer]]
 READ_ONLY: Final = "The dashboard was started with --read-only: nothing can be changed here."
 STALE: Final = "This page was too old. Reload it and try again."
 STATUSES: Final = {"denied": 403, "missing": 404, "away": 503, "refused": 409, "failed": 502}
-# Each file that pages load, with its type and the files that it is made of.
-STATIC: Final = {
+# The files that pages load: their kind, and the parts that each is made of.
+STATIC: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "style.css": ("text/css", ("style.css", "forms.css")),
-    "dashboard.js": ("text/javascript", ("dashboard.js", "forms.js")),
+    "dashboard.js": (
+        "text/javascript",
+        ("dashboard.js", "times.js", "tables.js", "charts.js", "forms.js"),
+    ),
     "icon.svg": ("image/svg+xml", ("icon.svg",)),
 }
 
@@ -115,10 +125,13 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/restore", stream_backups.show_restore),
     (STREAM + "/messages", message_views.show),
     (STREAM + "/messages/slide", message_views.slide),
+    (STREAM + "/search", search_views.show),
+    (STREAM + "/search/export", search_views.save),
     (MESSAGE, message_views.show_one),
     (MESSAGE + "/payload", message_views.download),
     (MESSAGE + "/delete", message_views.show_delete),
     ("/publish", message_views.show_publish),
+    ("/request", request_views.show),
     ("/connections", connection_views.show),
     ("/consumers", consumer_list_views.show_all),
     ("/accounts", account_views.show),
@@ -153,6 +166,15 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     (LETTER + "/remove", dead_letter_views.show_remove),
     ("/pipelines", pipeline_views.show_all),
     (PIPELINE, pipeline_views.show),
+    ("/tables", table_views.show),
+    ("/services", service_views.show),
+    ("/schedules", schedule_views.show),
+    ("/schedules/{stream}/cancel", schedule_views.show_cancel),
+    ("/templates", template_views.show_all),
+    ("/new-template", template_views.show_new),
+    ("/templates/{template}", template_views.show),
+    ("/templates/{template}/delete", template_views.show_delete),
+    ("/map", map_views.show),
     ("/sql", sql_views.show),
 )
 # Forms, each with the view that shows it again if it is refused; without one, a page says why.
@@ -165,6 +187,10 @@ CHANGES: Final[tuple[tuple[str, View, View | None], ...]] = (
     (STREAM + "/seal", stream_changes.seal, stream_changes.show_seal),
     (STREAM + "/delete", stream_changes.delete, stream_changes.show_delete),
     (MESSAGE + "/delete", message_views.delete, None),
+    (STREAM + "/search", search_views.begin, search_views.show),
+    (STREAM + "/search/stop", search_views.stop, None),
+    (STREAM + "/search/continue", search_views.proceed, search_views.show),
+    ("/request", request_views.send, request_views.show),
     ("/publish", message_views.publish, message_views.show_publish),
     ("/kv/{bucket}/-/put", kv_changes.put, kv_changes.show_refused),
     ("/kv/{bucket}/-/delete", kv_changes.delete, kv_changes.show_delete),
@@ -195,8 +221,15 @@ CHANGES: Final[tuple[tuple[str, View, View | None], ...]] = (
     (PIPELINE + "/stop", pipeline_views.stop, None),
     (PIPELINE + "/kill", pipeline_views.kill, None),
     (PIPELINE + "/check", pipeline_views.check, None),
+    ("/schedules/{stream}/cancel", schedule_views.cancel, schedule_views.show_cancel),
+    ("/new-template", template_views.put, template_views.show_new),
+    ("/templates/{template}/delete", template_views.delete, template_views.show_delete),
     ("/sql", sql_views.run, None),
     ("/sql/{run}/cancel", sql_views.cancel, None),
+)
+# Forms that only read, so that --read-only permits them.
+HARMLESS: Final = frozenset(
+    (STREAM + "/search", STREAM + "/search/stop", STREAM + "/search/continue")
 )
 # Uploads by the script of a page.
 FILES: Final[tuple[tuple[str, View], ...]] = (
@@ -278,7 +311,7 @@ class _RequestHandler:
         return answer
 
     def changing(
-        self, view: View, form_view: View | None = None
+        self, view: View, form_view: View | None = None, *, is_harmless: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
         """The handler of a form."""
 
@@ -293,7 +326,7 @@ class _RequestHandler:
                 return self.failed(visit, Problem("failed", str(error)), 400)
             if not self.sessions.is_csrf(visitor.session_id, fields.get("csrf", "")):
                 return self.failed(visit, Problem("refused", STALE), 403)
-            if self.is_read_only:
+            if self.is_read_only and not is_harmless:
                 return self.failed(visit, Problem("denied", READ_ONLY), 403)
             call = self.call(request, visitor.login, visit, fields)
             return await self.run(view, call, visitor, form_view)
@@ -520,10 +553,10 @@ def _saved(answer: Download) -> Response:
 
 
 async def _static(request: Request) -> Response:
-    found = STATIC.get(request.path_params["name"])
-    if found is None:
+    name = request.path_params["name"]
+    if name not in STATIC:
         return PlainTextResponse("There is no such file.", 404)
-    kind, parts = found
+    kind, parts = STATIC[name]
     folder = files("tradewind.dashboard.look").joinpath("static")
     data = b"\n".join(folder.joinpath(part).read_bytes() for part in parts)
     return Response(data, media_type=kind, headers={"cache-control": "max-age=60"})
@@ -541,7 +574,11 @@ def build_application(
         Route("/static/{name}", _static, methods=["GET"]),
         *(Route(path, handler.reading(view), methods=["GET"]) for path, view in VIEWS),
         *(
-            Route(path, handler.changing(view, form_view), methods=["POST"])
+            Route(
+                path,
+                handler.changing(view, form_view, is_harmless=path in HARMLESS),
+                methods=["POST"],
+            )
             for path, view, form_view in CHANGES
         ),
         *(Route(path, handler.sending(view), methods=["PUT"]) for path, view in FILES),

@@ -1,5 +1,6 @@
-// What a page does by itself: stay current, find by keyboard, be light or dark, read charts.
-// It only replaces parts of the page with what the dashboard itself sends, and runs nothing else.
+// What a page does by itself: stay current, find by keyboard, be light or dark. It only replaces
+// parts of the page with what the dashboard itself sends, and runs nothing else. The dashboard sends
+// it as one file with charts.js, tables.js and times.js, which listen to "refreshed".
 "use strict";
 
 const REFRESH_MS = 2000;
@@ -53,60 +54,19 @@ async function refresh() {
   const made = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const part of parts) {
     const fresh = made.getElementById(part.id);
-    if (fresh && !isBusy(part) && fresh.innerHTML !== part.innerHTML) {
+    // What was sent is compared, since the page itself changes times and the order of rows.
+    if (fresh && !isBusy(part) && fresh.innerHTML !== part.sentHtml) {
+      part.sentHtml = fresh.innerHTML;
       part.replaceChildren(...fresh.childNodes);
     }
   }
+  document.dispatchEvent(new Event("refreshed"));
 }
 
 async function keepCurrent() {
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
     await refresh();
-  }
-}
-
-// ---------------------------------------------------------------- charts under the pointer
-
-function pointAt(event) {
-  const chart = event.target.closest && event.target.closest("svg[data-points]");
-  if (!chart) return;
-  const figure = chart.closest(".figure");
-  const data = JSON.parse(chart.dataset.points);
-  const box = chart.getBoundingClientRect();
-  const x = ((event.clientX - box.left) / box.width) * data.width;
-  const part = (x - data.left) / (data.right - data.left);
-  if (part < 0 || part > 1) return;
-  const wanted = data.start + part * (data.end - data.start);
-  const legend = figure.querySelectorAll(".legend b");
-  let at = null;
-  data.lines.forEach((line, index) => {
-    let best = null;
-    for (const point of line.points) {
-      if (best === null || Math.abs(point[0] - wanted) < Math.abs(best[0] - wanted)) best = point;
-    }
-    if (best === null) return;
-    at = best[0];
-    if (legend[index]) {
-      if (!legend[index].dataset.last) legend[index].dataset.last = legend[index].textContent;
-      legend[index].textContent = `${best[1]} at ${new Date(at * 1000).toLocaleTimeString()}`;
-    }
-  });
-  if (at === null) return;
-  const cursor = chart.querySelector(".cursor");
-  const place = data.left + ((at - data.start) / (data.end - data.start)) * (data.right - data.left);
-  cursor.setAttribute("x1", place);
-  cursor.setAttribute("x2", place);
-  figure.classList.add("pointed");
-}
-
-function pointAway(event) {
-  const figure = event.target.closest && event.target.closest(".figure");
-  if (!figure || figure.contains(event.relatedTarget)) return;
-  figure.classList.remove("pointed");
-  for (const value of figure.querySelectorAll(".legend b")) {
-    if (value.dataset.last) value.textContent = value.dataset.last;
-    delete value.dataset.last;
   }
 }
 
@@ -181,8 +141,6 @@ document.addEventListener("keydown", (event) => {
     if (event.target.matches("textarea[data-submits]")) event.target.form.requestSubmit();
   }
 });
-document.addEventListener("pointermove", pointAt);
-document.addEventListener("pointerout", pointAway);
 document.addEventListener("click", (event) => {
   if (event.target.id === "theme") toggleTheme();
 });
