@@ -327,7 +327,7 @@ class ResultNews:
 
     def __init__(self, subjects: Iterable[str]) -> None:
         self._subjects = list(dict.fromkeys(subjects))
-        self._changed: dict[str, float] = {}  # subject, to the pause before it is told again
+        self._changed: dict[str, float] = {}  # by subject, the pause before the next look at it
         self._event = asyncio.Event()
         self._subscriptions: list[Subscription] = []
 
