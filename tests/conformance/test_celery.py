@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from celery.exceptions import TimeoutError as ResultTimeoutError
 import tradewind.sync
 from celery_tasks import make_app
 from harness import ServerProcess, wait_for
+from tradewind.contrib.kombu.result_bucket import ResultNews
 
 KITS = Path(__file__).parent.parent / "kits"
 SECONDS = 60.0
@@ -121,6 +123,51 @@ def test_a_result_that_does_not_come_is_a_timeout(app: Any) -> None:
     result = app.AsyncResult("nobody-runs-it")
     assert result.state == "PENDING"
     result.forget()
+
+
+def test_a_result_arrives_without_a_look_at_it(app: Any) -> None:
+    backend = app.backend
+    storing = threading.Thread(target=_store_when_awaited, args=(backend, "fast"))
+    storing.start()
+    begun = time.monotonic()
+    # Long before the next look, an hour later.
+    assert app.AsyncResult("fast").get(timeout=3600, interval=3600) == "there"
+    assert time.monotonic() - begun < SECONDS
+    storing.join()
+
+
+def test_a_result_is_found_when_its_news_were_missed(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(news: ResultNews, connection: object) -> None:
+        looks.set()
+
+    monkeypatch.setattr(ResultNews, "start", nothing)
+    looks = threading.Event()
+    backend = app.backend
+
+    def store() -> None:
+        looks.wait(SECONDS)
+        backend.store_result("missed", 5, "SUCCESS")
+
+    storing = threading.Thread(target=store)
+    storing.start()
+    assert app.AsyncResult("missed").get(timeout=SECONDS, interval=0.05) == 5
+    storing.join()
+
+
+def _store_when_awaited(backend: Any, task_id: str) -> None:
+    subject = backend._key_subject(task_id)
+    wait_for(lambda: _has_subscription(backend, subject))
+    backend.store_result(task_id, "there", "SUCCESS")
+
+
+def _has_subscription(backend: Any, subject: str) -> bool:
+    session = backend._session
+    if session is None:
+        return False
+    wire = session.js.connection._wire
+    return subject in [each.subject for each in wire.registered()]
 
 
 def test_results_expire_and_are_forgotten(app: Any, js_server: ServerProcess) -> None:

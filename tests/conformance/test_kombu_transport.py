@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from harness import ServerProcess, StartServer, wait_for
 from tradewind.client.errors import OptionsError
 from tradewind.contrib.kombu.kombu_transport import TradewindTransport
 
+ROOT = Path(__file__).parent.parent.parent
 SECONDS = 20.0
 QUIET = 0.15
 _numbers = itertools.count(1)
@@ -222,6 +226,34 @@ def test_closing_gives_back_at_once_what_is_not_settled(connect: Connect) -> Non
     assert time.monotonic() - begun < 30
 
 
+def test_given_up_messages_are_kept_and_metadata_of_others_stays(
+    connect: Connect, js_server: ServerProcess
+) -> None:
+    """nats-server stores the metadata and has no dead letters."""
+    plain, connection = connect(), connect(dead_letters="DEAD", max_deliver=2)
+    queue = Queue("q", Exchange("e", "direct"), "k")
+    declare(plain, Queue("q"))
+    stream = plain.transport.settings.stream
+    with tradewind.sync.connect(js_server.url) as client:
+        manager = client.jetstream().manager
+        manager.streams.add(name="DEAD", subjects=["dead.>"])
+        metadata = dict(manager.consumers.info(stream, "q").config.metadata)
+        manager.consumers.update(stream, "q", metadata={**metadata, "mine": "yes"})
+        declare(connection, queue)
+        metadata = dict(manager.consumers.info(stream, "q").config.metadata)
+        assert (metadata["mine"], metadata["tradewind.dead_letter.stream"]) == ("yes", "DEAD")
+        publish(connection, 1, "k", exchange=queue.exchange)
+        reader = Reader(connection, queue)
+        reader.read(1)
+        reader.messages[0].reject()
+        wait_for(
+            lambda: connection.transport.session.run(connection.transport.queues.is_empty("q"))
+        )
+        if "tradewind" in js_server.kind:
+            wait_for(lambda: manager.streams.info("DEAD").state.messages == 1)
+        manager.streams.delete("DEAD")
+
+
 def test_a_held_message_stays_with_its_client_as_long_as_that_lives(connect: Connect) -> None:
     options = {"visibility_timeout": 1}
     first, second = connect(**options), connect(**options)
@@ -238,6 +270,26 @@ def test_a_held_message_stays_with_its_client_as_long_as_that_lives(connect: Con
     reader.connection.transport.session.run(reader.channel._reader.close())
     assert other.read(1) == [1]
     assert other.messages[0].delivery_info["redelivered"] is True
+
+
+def test_a_message_that_comes_again_while_it_is_held_is_delivered_once(connect: Connect) -> None:
+    connection = connect(visibility_timeout=1)
+    declare(connection, Queue("q"))
+    reader = Reader(connection, Queue("q"))
+    publish(connection, 1, "q")
+    assert reader.read(1) == [1]
+    # As if the connection had been lost for so long: nothing renews the message.
+    channel = reader.channel
+    connection.transport.session.run(_stop_beating(channel))
+    queues = connection.transport.queues
+    wait_for(lambda: connection.transport.session.run(queues._info("q")).num_redelivered)
+    assert reader.is_quiet()
+    reader.messages[0].ack()
+    wait_for(lambda: connection.transport.session.run(queues.is_empty("q")))
+
+
+async def _stop_beating(channel: Any) -> None:
+    channel._reader._beating.cancel()
 
 
 def test_without_acknowledgements_a_message_is_gone_when_it_is_delivered(connect: Connect) -> None:
@@ -332,6 +384,21 @@ def test_a_reader_learns_that_its_queue_was_deleted(connect: Connect) -> None:
         first.drain_events(timeout=SECONDS)
 
 
+def test_a_stream_that_was_deleted_is_made_again_by_the_next_connection(
+    connect: Connect, js_server: ServerProcess
+) -> None:
+    connection = connect()
+    reader = Reader(connection, Queue("q"))
+    assert reader.is_quiet()
+    with tradewind.sync.connect(js_server.url) as client:
+        client.jetstream().manager.streams.delete(connection.transport.settings.stream)
+    with pytest.raises(connection.connection_errors, match="q"):
+        connection.drain_events(timeout=SECONDS)
+    connection.close()
+    publish(connection, 1, "q", declare=[Queue("q")], retry=True)
+    assert Reader(connection, Queue("q")).read(1) == [1]
+
+
 def test_arguments_without_effect_are_named(
     connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -417,6 +484,29 @@ def test_no_server_and_no_jetstream_are_errors_of_one_line(server: ServerProcess
         with pytest.raises(OperationalError, match=text):
             connection.ensure_connection(max_retries=1, interval_start=0)
         connection.release()
+
+
+def test_the_documented_permissions_are_enough(start: StartServer, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "CELERY.md").read_text()
+    listed = re.search(r"^publish: (.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    publish_to = json.dumps([each.strip() for each in listed[1].split(",")])
+    permissions = f'publish: {publish_to}, subscribe: "_INBOX.>"'
+    server = start(
+        f'jetstream: {{store_dir: "{tmp_path}/js"}}\n'
+        f"authorization: {{users: [{{user: u, password: p, permissions: {{{permissions}}}}}]}}"
+    )
+    with Connection(server.url.replace("nats://", "nats://u:p@")) as connection:
+        queue = Queue("q", Exchange("e", "topic"), "k.#", max_priority=9)
+        reader = Reader(connection, queue)
+        publish(connection, 1, "k.x", exchange=queue.exchange, priority=3)
+        eta = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() + 2))
+        publish(connection, 2, "q", headers={"eta": eta})
+        assert reader.read(2) == [1, 2]
+        reader.messages[0].ack()
+        bound = queue(connection.default_channel)
+        assert bound.purge() == 0
+        bound.delete()
 
 
 def test_a_stream_of_another_kind_is_refused(js_server: ServerProcess) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sweeps import sweep
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import OptionsError
+from tradewind.contrib.kombu.broker_session import BrokerSession
 from tradewind.contrib.kombu.broker_settings import (
     masked_url,
     server_of_parts,
@@ -185,6 +186,15 @@ def test_tls_options_of_celery_become_those_of_the_client() -> None:
         tls_options({"cert_reqs": "none"})
     with pytest.raises(OptionsError, match="'ciphers' is none of"):
         tls_options({"ciphers": "x"})
+
+
+def test_a_program_whose_threads_are_replaced_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Waiting for a thread would stop all others of such a program, for ever.
+    monkeypatch.setattr(
+        "tradewind.contrib.kombu.broker_session.detect_environment", lambda: "gevent"
+    )
+    with pytest.raises(OptionsError, match="gevent has replaced them: use the pool prefork"):
+        BrokerSession("nats://127.0.0.1:1", {})
 
 
 # ---------------------------------------------------------------------- the inbox

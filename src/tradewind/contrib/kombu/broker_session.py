@@ -11,9 +11,11 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from kombu.utils.compat import detect_environment
+
 from tradewind.client.blocking import shared_thread
 from tradewind.client.connection import Connection, connect
-from tradewind.client.errors import ClientError
+from tradewind.client.errors import ClientError, OptionsError
 from tradewind.client.jetstream import JetStream
 
 Result = TypeVar("Result")
@@ -26,6 +28,11 @@ class BrokerSession:
     js: JetStream
 
     def __init__(self, servers: str, options: dict[str, Any]) -> None:
+        if (environment := detect_environment()) != "default":
+            raise OptionsError(
+                f"the client needs threads of the system, and {environment} has replaced them: use "
+                "the pool prefork, threads or solo"
+            )
         self._process = os.getpid()
         self._thread = shared_thread()
         self._connection: Connection = self.run(_connect(servers, options))

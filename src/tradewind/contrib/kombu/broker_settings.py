@@ -45,8 +45,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     """The members of `transport_options`, and the stream that the path of the URL names.
 
     `visibility_timeout` is the number of seconds after which a message goes to another worker when
-    its own was killed; the time is renewed while a worker lives. `connect` has the options of
-    `tradewind.connect`, such as `credentials`.
+    its own was killed; the time is renewed while a worker lives. `dead_letters` is a
+    stream for messages that are given up. `connect` has the options of `tradewind.connect`, such
+    as `credentials`.
     """
 
     stream: str = DEFAULT_STREAM
@@ -55,6 +56,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True):
     replicas: int = 1
     priority_steps: tuple[int, ...] = (0, 3, 6, 9)
     server_delays: bool = True
+    dead_letters: str = ""
     expires_min: float = 5.0
     connect: dict[str, Any] = {}
 

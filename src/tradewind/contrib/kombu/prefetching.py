@@ -50,15 +50,26 @@ class QueueLevel:
 
 
 class HeldTask:
-    """A message that was delivered and is not settled; `payload` is what kombu reads."""
+    """A message that was delivered and is not settled; `payload` is what kombu reads.
 
-    __slots__ = ("level", "message", "payload", "tag")
+    `place` is its consumer and its sequence in the stream.
+    """
 
-    def __init__(self, level: QueueLevel, message: Msg, payload: dict[str, Any], tag: str) -> None:
+    __slots__ = ("level", "message", "payload", "place", "tag")
+
+    def __init__(
+        self,
+        level: QueueLevel,
+        message: Msg,
+        payload: dict[str, Any],
+        tag: str,
+        place: tuple[str, int],
+    ) -> None:
         self.level = level
         self.message = message
         self.payload = payload
         self.tag = tag
+        self.place = place
 
 
 class ChannelReader:
@@ -76,10 +87,12 @@ class ChannelReader:
         on_error: Callable[[Exception], None],
     ) -> None:
         self._queues = queues
+        self._connection = queues.connection
         self._heartbeat_seconds = heartbeat_seconds
         self._on_task = on_task
         self._on_error = on_error
         self._held: dict[str, HeldTask] = {}
+        self._held_places: dict[tuple[str, int], str] = {}  # consumer and sequence, to the tag
         self._levels: list[QueueLevel] = []
         self._prefetch_count = 0
         self._changed = asyncio.Event()
@@ -95,6 +108,7 @@ class ChannelReader:
         held = self._held.pop(tag, None)
         if held is None:
             return None
+        self._held_places.pop(held.place, None)
         self._loop.call_soon_threadsafe(self._changed.set)
         return held.message
 
@@ -136,6 +150,7 @@ class ChannelReader:
     async def close(self) -> None:
         """Stop reading; messages that are held are no longer renewed."""
         self._levels = []
+        self._connection._link_watchers.discard(self._on_link)
         await _cancel(self._reading)
         await _cancel(self._beating)
         self._reading = self._beating = None
@@ -157,6 +172,7 @@ class ChannelReader:
 
     def _start_beating(self) -> None:
         if self._beating is None:
+            self._connection._link_watchers.add(self._on_link)
             self._beating = asyncio.create_task(self._beat(), name="tradewind kombu heartbeat")
 
     async def _read(self) -> None:
@@ -257,6 +273,10 @@ class ChannelReader:
     async def _hold(self, level: QueueLevel, message: Msg) -> HeldTask | None:
         """A message as kombu reads it; None if it is not for this queue, expired or unreadable."""
         metadata = message.metadata
+        place = (metadata.consumer, metadata.stream_sequence)
+        if place in self._held_places:
+            # Its visibility timeout passed without a connection; the first copy settles it.
+            return None
         tag = str(next(_tags))
         try:
             payload = decode_task(
@@ -280,7 +300,8 @@ class ChannelReader:
         if not is_bound:
             message.ack()
             return None
-        held = self._held[tag] = HeldTask(level, message, payload, tag)
+        held = self._held[tag] = HeldTask(level, message, payload, tag, place)
+        self._held_places[place] = tag
         return held
 
     async def _is_bound(self, level: QueueLevel, payload: dict[str, Any]) -> bool:
@@ -301,10 +322,19 @@ class ChannelReader:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._heartbeat_seconds)
-            for held in list(self._held.values()):
-                if not held.message.is_settled:
-                    with suppress(ClientError):
-                        held.message.working()
+            self._renew_all()
+
+    def _on_link(self) -> None:
+        """The connection was lost, or is back: then the visibility timeouts may be nearly over."""
+        if self._connection.is_connected:
+            self._renew_all()
+
+    def _renew_all(self) -> None:
+        """Tell the server that there is work on all messages that are held."""
+        for held in list(self._held.values()):
+            if not held.message.is_settled:
+                with suppress(ClientError):
+                    held.message.working()
 
 
 async def _next_now(consumer: Consumer) -> Msg | None:

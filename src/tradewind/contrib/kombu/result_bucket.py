@@ -1,7 +1,7 @@
 """The result backend of Celery: results in a key-value bucket, chords counted by a counter.
 
 Owns the keys and their lifetime; Celery owns what the values mean. Waiting for a result watches its
-key instead of asking again and again.
+subject instead of asking again and again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableSet, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -18,6 +18,10 @@ from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import ImproperlyConfigured
 from celery.exceptions import TimeoutError as ResultTimeoutError
 
+from tradewind.api.names import KV_SUBJECTS
+from tradewind.client.connection import Connection
+from tradewind.client.core.message import Msg
+from tradewind.client.core.subscription import Subscription
 from tradewind.client.errors import (
     BucketExistsError,
     BucketNotFoundError,
@@ -32,14 +36,15 @@ from tradewind.client.errors import (
 )
 from tradewind.client.jetstream import JetStream
 from tradewind.client.kv.kv import KeyValue
-from tradewind.client.kv.watch import Watcher
 from tradewind.contrib.kombu.broker_session import BrokerSession
 from tradewind.contrib.kombu.broker_settings import masked_url, server_url, stream_of
 from tradewind.contrib.kombu.queue_subjects import to_token
 
 DEFAULT_BUCKET: Final = "CELERY"
 OPTIONS: Final = ("bucket", "connect", "global_keyprefix", "replicas")
-WATCHED_KEYS_MAX: Final = 100  # more are asked for at intervals
+WATCHED_KEYS_MAX: Final = 1000  # more are asked for at intervals
+REPEAT_SECONDS: Final = 0.001
+REPEAT_SECONDS_MAX: Final = 0.25
 MARKER_SECONDS: Final = 60  # how long a deleted key leaves a marker for watchers
 COUNTER_API_LEVEL: Final = 2
 COUNTED_SECONDS: Final = 3600  # a part of a chord that comes again so late counts twice
@@ -191,35 +196,55 @@ class KvResultBackend(KeyValueStoreBackend):
     def _ready(
         self, ids: list[str], timeout: float | None, interval: float, on_interval: Any
     ) -> Iterator[tuple[str, Any]]:
-        """Each result when its task has ended: first those that are there, then by a watch."""
+        """Each result when its task has ended: those that are there, then those that come."""
         until = None if timeout is None else time.monotonic() + timeout
-        waiting = {_name(self.get_key_for_task(task_id)): task_id for task_id in ids}
-        yield from self._take_ready(waiting)
+        waiting = set(ids)
+        yield from self._take_ready(waiting, ids)
         if not waiting:
             return
-        watcher: Watcher[Any] = self._run(lambda: self._bucket.watch(*waiting))
+        news = ResultNews(self._key_subject(task_id) for task_id in ids)
+        subjects = {self._key_subject(task_id): task_id for task_id in ids}
+        self._run(lambda: news.start(self._js.connection))
         try:
+            look = list(ids)
             while True:
-                yield from self._take_ready(waiting)
+                yield from self._take_ready(waiting, look)
                 if not waiting:
                     return
                 left = interval if until is None else min(interval, until - time.monotonic())
                 if left <= 0:
                     raise ResultTimeoutError("The operation timed out.")
-                self._run(lambda: _wait_for_change(watcher, left))  # noqa: B023 - runs at once
+                changed = self._run(lambda: news.wait(left))  # noqa: B023 - runs at once
+                look = [subjects[each] for each in changed] or list(waiting)
                 if on_interval is not None:
                     on_interval()
         finally:
             with suppress(ClientError):
-                self._run(watcher.stop)
+                self._run(news.stop)
 
-    def _take_ready(self, waiting: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    def _take_ready(self, waiting: MutableSet[str], look: list[str]) -> Iterator[tuple[str, Any]]:
         """The results that are there, which no longer wait then."""
-        for key, task_id in list(waiting.items()):
-            meta = self.get_task_meta(task_id)
-            if meta["status"] in states.READY_STATES:
-                del waiting[key]
-                yield task_id, meta
+        ids = [task_id for task_id in look if task_id in waiting]
+        found = self._ensure_retryable(self._find_ready, ids) if ids else {}
+        for task_id, meta in found.items():
+            waiting.discard(task_id)
+            yield task_id, meta
+
+    def _find_ready(self, ids: list[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for task_id, value in zip(
+            ids, self.mget(list(map(self.get_key_for_task, ids))), strict=True
+        ):
+            meta = None if value is None else self.decode_result(value)
+            if meta is not None and meta["status"] in states.READY_STATES:
+                found[task_id] = meta
+                if meta["status"] == states.SUCCESS:
+                    self._cache[task_id] = meta
+        return found
+
+    def _key_subject(self, task_id: str) -> str:
+        """The subject on which the result of a task is published into the bucket."""
+        return f"{KV_SUBJECTS}{self._bucket_name}.{_name(self.get_key_for_task(task_id))}"
 
     # ------------------------------------------------------------------ the bucket
 
@@ -293,11 +318,50 @@ class KvResultBackend(KeyValueStoreBackend):
             return await js.kv.create(self._bucket_name, ttl=seconds, **common)
 
 
-async def _wait_for_change(watcher: Watcher[Any], seconds: float) -> None:
-    """Wait until a watched key changes, but not longer than this."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await watcher.take_some(WATCHED_KEYS_MAX)
+class ResultNews:
+    """News that results were published, by plain subscriptions to their subjects.
+
+    They come a moment before the value is stored, so each is repeated a few times; and one may be
+    missed, so the caller looks at intervals too.
+    """
+
+    def __init__(self, subjects: Iterable[str]) -> None:
+        self._subjects = list(dict.fromkeys(subjects))
+        self._changed: dict[str, float] = {}  # by subject, the pause before the next look at it
+        self._event = asyncio.Event()
+        self._subscriptions: list[Subscription] = []
+
+    async def start(self, connection: Connection) -> None:
+        """Subscribe; what is published after this call is noticed."""
+        for subject in self._subjects:
+            self._subscriptions.append(
+                await connection.subscribe(subject, callback=self._on_message)
+            )
+        await connection.flush()
+
+    async def stop(self) -> None:
+        """Unsubscribe."""
+        for subscription in self._subscriptions:
+            await subscription.unsubscribe()
+
+    async def wait(self, seconds: float) -> list[str]:
+        """The subjects to look at now; none if nothing was published for so long."""
+        pause = min(self._changed.values(), default=seconds)
+        if pause > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(pause, seconds)):
+                    await self._event.wait()
+        self._event.clear()
+        found = list(self._changed)
+        for subject, told in list(self._changed.items()):
+            self._changed[subject] = max(told * 2, REPEAT_SECONDS)
+            if told > REPEAT_SECONDS_MAX:
+                del self._changed[subject]
+        return found
+
+    def _on_message(self, message: Msg) -> None:
+        self._changed[message.subject] = 0.0
+        self._event.set()
 
 
 def _text(key: str | bytes) -> str:

@@ -25,6 +25,7 @@ from tradewind.client.api_errors import (
     StreamNameExistsError,
     StreamNotFoundError,
 )
+from tradewind.client.connection import Connection
 from tradewind.client.core.nuid import Nuid
 from tradewind.client.errors import OptionsError
 from tradewind.client.jetstream import JetStream, PublishOptions, publish_headers
@@ -42,9 +43,11 @@ from tradewind.durations import SECOND_NS
 from tradewind.subjects import is_subset_of_any
 
 METADATA_KEY: Final = "tradewind.kombu"
+DEAD_LETTER_KEY: Final = "tradewind.dead_letter.stream"
 HOLDER: Final = "=later"  # gives delayed messages an interest; no queue has this name
 SCHEDULE_SECONDS_MIN: Final = 1.0
 PURGE_BATCH: Final = 500
+QUEUES_MAX: Final = 100_000
 BIND_ATTEMPTS: Final = 5
 _nuid = Nuid()
 
@@ -91,6 +94,11 @@ class TaskQueues:
         self.has_schedules = False
         self._has_ttl = False
 
+    @property
+    def connection(self) -> Connection:
+        """The connection that everything goes through."""
+        return self._js.connection
+
     # ------------------------------------------------------------------ the stream
 
     async def open(self) -> None:
@@ -129,6 +137,7 @@ class TaskQueues:
             subjects=[f"{self._stream}.>"],
             retention=RetentionPolicy.INTEREST,
             num_replicas=settings.replicas,
+            max_consumers=QUEUES_MAX,  # servers allow 1,000 unless the stream says something else
             allow_msg_ttl=True,
             allow_msg_schedules=True,
         )
@@ -165,6 +174,8 @@ class TaskQueues:
             round(self._settings.visibility_timeout * SECOND_NS),
             round(threshold * SECOND_NS),
         )
+        letters = info.config.metadata.get(DEAD_LETTER_KEY, "")
+        changed = changed or letters != (self._settings.dead_letters or letters)
         if changed or found.message_ttl != wanted.message_ttl:
             found.message_ttl = wanted.message_ttl
             await self._apply(found, threshold, is_new=False)
@@ -246,7 +257,7 @@ class TaskQueues:
         """The consumers of a queue, most urgent first."""
         try:
             return [await self._js.consumers.get(self._stream, name) for name in record.consumers()]
-        except ConsumerNotFoundError:
+        except (ConsumerNotFoundError, StreamNotFoundError):
             raise QueueGoneError(_gone(record.name)) from None
 
     # ------------------------------------------------------------------ messages
@@ -285,7 +296,7 @@ class TaskQueues:
         """The consumer of a queue that holds its record."""
         try:
             return await self._consumer_info(consumer_name(queue, (0,), 0))
-        except ConsumerNotFoundError:
+        except (ConsumerNotFoundError, StreamNotFoundError):
             raise QueueGoneError(_gone(queue)) from None
 
     async def _consumer_info(self, name: str) -> ConsumerInfo:
@@ -325,7 +336,12 @@ class TaskQueues:
                 "inactive_threshold": threshold,
                 "metadata": {METADATA_KEY: msgspec.json.encode(record).decode()},
             }
+            if self._settings.dead_letters:
+                settings["metadata"][DEAD_LETTER_KEY] = self._settings.dead_letters
             if not is_new:
+                # What others have noted there stays, such as how NAKs are delayed.
+                known = (await self._consumer_info(name)).config.metadata
+                settings["metadata"] = {**known, **settings["metadata"]}
                 await consumers.update(self._stream, name, **settings)
                 continue
             try:
@@ -337,8 +353,11 @@ class TaskQueues:
                     max_ack_pending=-1,
                     **settings,
                 )
-            except JetStreamApiError:
-                await self._consumer_info(name)  # fine if another program has just created it
+            except JetStreamApiError as error:
+                try:  # another program may have just created it
+                    await self._consumer_info(name)
+                except ConsumerNotFoundError:
+                    raise error from None
 
 
 def _record_of(queue: str, info: ConsumerInfo) -> QueueRecord:
