@@ -31,6 +31,7 @@ from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import TemplatePutRequest, checked_template
 from tradewind.api.times import parse_time
+from tradewind.api.timings import parse_timing
 from tradewind.api.transaction_types import decode_transaction
 from tradewind.api.versioning import is_level_known
 from tradewind.consumer.other_acks import nak_delay_ns
@@ -39,7 +40,6 @@ from tradewind.errors import TradewindError
 from tradewind.route.function_calls import braced_parts
 from tradewind.route.mapping import check_mapping, compile_mapping
 from tradewind.route.translation import template, untokenized
-from tradewind.stream.timings import parse_timing
 from tradewind.subjects import collide, is_subset, is_valid_subject
 
 PAYLOAD_BYTES = 1 << 20
@@ -322,7 +322,7 @@ register(
 register(
     EntryPoint(
         "schedules",
-        ("stream.timings", "stream.cron"),
+        ("api.timings", "api.cron"),
         HEADER_BYTES,
         lambda data: parse_timing(data, None, 1_700_000_000 * 10**9),
         (b"* ", b"1,", b"1-2,", b"*/1,", b"0 0 0 29 2 *", b"@at ", b"@every 1s", b"jan,", b"0"),
@@ -340,7 +340,7 @@ register(
 register(
     EntryPoint(
         "time zones",
-        ("stream.timings", "stream.cron"),
+        ("api.timings", "api.cron"),
         HEADER_BYTES,
         lambda data: parse_timing(b"0 0 3 * * *", data, 1_700_000_000 * 10**9),
         (b"Europe/", b"../", b"Berlin", b"/"),

@@ -26,7 +26,7 @@ LISTED = {
     "server.links.proxy_header",
     "store.format.message_ttl",
     "stream.header_fields",
-    "stream.timings",
+    "api.timings",
     "api.source_rules",
     "api.stream_rules",
     "api.consumer_rules",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tradewind.stream.cron import load_zone, parse_cron
-from tradewind.stream.timings import parse_timing
+from tradewind.api.cron import load_zone, parse_cron
+from tradewind.api.timings import parse_timing
 
 # Changes of the clocks at one, two and three o'clock, at midnight, by half an hour, and none.
 ZONES = st.sampled_from(

@@ -37,6 +37,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "counter",
         "dead-letters",
         "template",
+        "schedule",
         "apply",
         "export",
         "move",
@@ -163,6 +164,9 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "request", "tradewind.cli.messaging.publish:request_app", "Send requests", ("req",)
     ),
     CommandEntry("rtt", "tradewind.cli.servers.rtt:rtt_app", "Measure round-trip times to servers"),
+    CommandEntry(
+        "schedule", "tradewind.cli.messaging.schedule:app", "Scheduled messages", ("sched",)
+    ),
     CommandEntry("schema", "tradewind.cli.reference.schema:app", "Schemas of the JetStream API"),
     CommandEntry(
         "server", "tradewind.cli.servers.server_commands:app", "Servers", ("srv", "sys", "system")

@@ -194,6 +194,10 @@ class CodecError(ClientError):
     """A stored key or value is not what a codec makes, so that it cannot be decoded."""
 
 
+class ScheduleNotFoundError(ClientError):
+    """No schedule is stored under the subject."""
+
+
 class KeyExistsError(ClientError):
     """The key has a value already; `revision` is its last one."""
 

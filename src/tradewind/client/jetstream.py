@@ -44,6 +44,7 @@ from tradewind.durations import parse_duration_ns
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
+    from tradewind.client.schedules import Schedules
     from tradewind.client.streams.chains import Chains
     from tradewind.client.streams.dead_letters import DeadLetters
     from tradewind.client.why.asking import Why
@@ -111,9 +112,9 @@ class JetStream:
     >>> ack = await js.publish("orders.new", b"two apples", msg_id="order-17")
     >>> print(ack.stream, ack.seq, ack.duplicate)
 
-    `kv` has the key-value buckets, `objects` the object stores, and `dead_letters` the messages
-    that consumers have given up. `why` explains why streams and consumers make no progress, and
-    `chains` proves that a stream was not changed.
+    `kv` has the key-value buckets, `objects` the object stores, `dead_letters` the messages that
+    consumers have given up, and `schedules` those that are published later. `why` explains why
+    streams and consumers make no progress, and `chains` proves that a stream was not changed.
     """
 
     connection: Connection
@@ -227,6 +228,13 @@ class JetStream:
         from tradewind.client.streams.dead_letters import DeadLetters
 
         return DeadLetters(self)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The scheduled messages of streams: list, cancel and move them."""
+        from tradewind.client.schedules import Schedules
+
+        return Schedules(self)
 
     @property
     def chains(self) -> Chains:

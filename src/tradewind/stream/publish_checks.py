@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tradewind.api.stream_types import StreamConfig
+    from tradewind.api.timings import Timing
     from tradewind.broker.turn import Turn
     from tradewind.store.table.message_store import MessageStore
     from tradewind.stream.message_ids import MessageIds
-    from tradewind.stream.timings import Timing
 
 HEADER_BYTES_MAX: Final = 65535
 ROLLUP_SUBJECT: Final = "sub"

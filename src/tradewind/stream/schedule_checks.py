@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tradewind.api.stream_types import StreamConfig
+    from tradewind.api.timings import Timing
     from tradewind.broker.accounts import Account
     from tradewind.broker.session import Session
     from tradewind.store.table.message_store import MessageStore
-    from tradewind.stream.timings import Timing
 
 PURGE = b"purge"
 ROLLUP_SUBJECT = b"sub"
@@ -64,7 +64,7 @@ def _timing_of(fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int)
     zone = fields.get(header_fields.SCHEDULE_TIME_ZONE)
     if not pattern and zone is None:
         return None
-    from tradewind.stream.timings import ZoneError, parse_timing
+    from tradewind.api.timings import ZoneError, parse_timing
 
     try:
         # Without a pattern only the zone is looked at.

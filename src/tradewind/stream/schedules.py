@@ -28,8 +28,8 @@ from tradewind.stream.schedule_checks import PURGE
 from tradewind.stream.schedule_scan import adopt_known, adopt_stored
 
 if TYPE_CHECKING:
+    from tradewind.api.timings import Timing
     from tradewind.store.table.message_store import MessageStore
-    from tradewind.stream.timings import Timing
 
 FIRED_PER_STEP: Final = 500
 # The clock of the machine may be set between two looks.
@@ -252,7 +252,7 @@ def _timing_of(message: MessageCopy, now_ns: int) -> Timing | None:
     fields = _fields(message)
     if not (pattern := fields.get(header_fields.SCHEDULE)):
         return None
-    from tradewind.stream.timings import parse_timing
+    from tradewind.api.timings import parse_timing
 
     try:
         return parse_timing(pattern, fields.get(header_fields.SCHEDULE_TIME_ZONE), now_ns)

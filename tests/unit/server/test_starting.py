@@ -106,7 +106,7 @@ NOT_FOR_AN_EMPTY_STORE = {
     "tradewind.jetstream.restores",
     "tradewind.jetstream.snapshots",
     "tradewind.store.folder.chain_recovery",
-    "tradewind.stream.cron",
+    "tradewind.api.cron",
 }
 ALSO_FOR_JETSTREAM = {
     "tradewind.api",

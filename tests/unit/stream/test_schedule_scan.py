@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tradewind.api.timings import parse_timing
 from tradewind.stream.schedule_scan import read_time
-from tradewind.stream.timings import parse_timing
 from unit.stream.stream_kit import StreamKit, close, frame
 
 NUMBERS = st.tuples(

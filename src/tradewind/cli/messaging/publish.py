@@ -393,14 +393,19 @@ def _schedule(when: dict[str, str], *, target: str, source: str, ttl: str) -> li
     if not target:
         raise CommandError("--schedule-dest is required: the subject of the scheduled message")
     name, text = next(iter(given.items()))
-    if name == "after":
-        due = time.time() + parse_duration_ns(text, "--schedule-after") / 1e9
-        name, text = "at", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
-    pattern = text if name == "cron" else f"@{name} {text}"
+    pattern = schedule_rule(name, text, f"--schedule-{name}")
     headers = [f"Nats-Schedule:{pattern}", f"Nats-Schedule-Target:{target}"]
     headers += [f"Nats-Schedule-Source:{source}"] if source else []
     headers += [f"Nats-Schedule-TTL:{ttl}"] if ttl else []
     return headers
+
+
+def schedule_rule(name: str, text: str, flag: str) -> str:
+    """The rule that a flag says: at a time, after a delay, every interval, or as cron has it."""
+    if name == "after":
+        due = time.time() + parse_duration_ns(text, flag) / 1e9
+        name, text = "at", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due))
+    return text if name == "cron" else f"@{name} {text}"
 
 
 # ------------------------------------------------------------------ requests

@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
+from tradewind.api.cron import TEXT_LENGTH_MAX, Cron, load_zone, parse_cron
 from tradewind.api.go_json import JsonError
 from tradewind.api.go_time import parse_go_time
 from tradewind.api.times import format_time, parse_time
 from tradewind.durations import SECOND_NS, later, parse_duration_ns
-from tradewind.stream.cron import TEXT_LENGTH_MAX, Cron, load_zone, parse_cron
 
 AT: Final = "@at "
 EVERY: Final = "@every "
