@@ -7,7 +7,7 @@ from typing import Any, Final
 from tradewind.api.stream_types import StorageType
 from tradewind.client.kv.kv_types import KvStatus, check_filter
 from tradewind.client.streams.config_settings import choice_of
-from tradewind.dashboard.data.page_texts import count, moment, size
+from tradewind.dashboard.data.page_texts import count, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
     STORAGES,
@@ -23,6 +23,7 @@ from tradewind.dashboard.look.page_layout import (
     switch,
     table,
 )
+from tradewind.dashboard.look.time_texts import at
 from tradewind.dashboard.views.call import (
     Answer,
     Call,
@@ -41,6 +42,11 @@ _OPERATIONS: Final = {
     "PURGE": ("purged", "warning"),
     "EXPIRED": ("expired", "warning"),
 }
+
+
+def operation_badge(operation: str) -> Markup:
+    """The state in which an operation has left a key."""
+    return badge(*_OPERATIONS.get(operation, (operation, "")))
 
 
 def _page(call: Call, title: str, *content: Child) -> Answer:
@@ -62,10 +68,10 @@ async def watch(call: Call) -> Answer:
     changes, problem = await call.workspace.watches.see(bucket, keys)
     rows: list[list[Child]] = [
         [
-            str(each.revision),
-            moment(each.time_ns).removesuffix(" UTC"),
+            count(each.revision),
+            at(each.time_ns),
             tag("a", each.key, href=address("kv", bucket, each.key), class_="mono"),
-            badge(*_OPERATIONS.get(each.operation, (each.operation, ""))),
+            operation_badge(each.operation),
             tag("span", each.text, class_="mono faint"),
             size(each.size),
         ]

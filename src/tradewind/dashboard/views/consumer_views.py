@@ -13,7 +13,7 @@ from tradewind.client.why.asking import consumer_knowledge
 from tradewind.client.why.consumer_reasons import Knowledge, explain, filter_subjects, is_full
 from tradewind.dashboard.data.changes import config_text
 from tradewind.dashboard.data.connection_data import ask_subscribers
-from tradewind.dashboard.data.page_texts import count, limit, short, since, span_ns, time_text
+from tradewind.dashboard.data.page_texts import count, limit, short, span_ns
 from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
@@ -31,6 +31,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     why_card,
 )
+from tradewind.dashboard.look.time_texts import ago, at
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
 from tradewind.dashboard.views.chart_parts import chart_ranges, charted
 from tradewind.dashboard.views.consumer_list_views import consumer_kind
@@ -105,7 +106,7 @@ def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
             ("Delivered up to", _position(info.delivered, now_ns)),
             ("Acknowledged up to", _position(info.ack_floor, now_ns)),
             ("Filter", tag("span", ", ".join(filter_subjects(info)), class_="mono")),
-            ("Created", time_text(info.created)),
+            ("Created", at(info.created)),
             *cluster_facts(info.cluster),
             *_groups(info),
         ]
@@ -147,8 +148,8 @@ def _charts(call: Call, series: Series) -> list[Markup]:
     return [card("", moved), card("", waiting), card("", floors)]
 
 
-def _position(position: SequenceInfo, now_ns: int) -> str:
-    return f"sequence {position.stream_seq}, {since(position.last_active, now_ns)}"
+def _position(position: SequenceInfo, now_ns: int) -> Child:
+    return [f"sequence {count(position.stream_seq)}, ", ago(position.last_active, now_ns)]
 
 
 def _groups(info: ConsumerInfo) -> list[tuple[str, Child]]:
