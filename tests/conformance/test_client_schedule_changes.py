@@ -1,4 +1,4 @@
-"""Schedules are listed, cancelled and moved by our client, on both servers."""
+"""StreamSchedules are listed, cancelled and moved by our client, on both servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.client.errors import OptionsError, ScheduleNotFoundError, WrongRevisionError
 from tradewind.client.jetstream import JetStream
-from tradewind.client.schedules import Schedule
+from tradewind.client.stream_schedules import StoredSchedule
 from tradewind.durations import SECOND_NS
 
 FAR = datetime.datetime(2090, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -155,6 +155,6 @@ def test_the_blocking_client_has_schedules_too(js_server: ServerProcess, subject
     ],
 )
 def test_the_next_time_is_that_of_the_rule(rule: str, zone: str, next_s: int | None) -> None:
-    one = Schedule("S", "s", 1, rule, "t", SECOND_NS, time_zone=zone)
+    one = StoredSchedule("S", "s", 1, rule, "t", SECOND_NS, time_zone=zone)
     found = one.next_ns(1001 * SECOND_NS)
     assert found == (None if next_s is None else next_s * SECOND_NS)

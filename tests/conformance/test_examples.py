@@ -248,6 +248,18 @@ def test_servers_are_joined_by_a_leaf_connection() -> None:
     ]
 
 
+def test_backups_bring_back_what_was_lost() -> None:
+    assert run(str(EXAMPLES / "backups.py")) == [
+        "a backup of ['KV_prices', 'ORDERS']",
+        "the next one is smaller: True",
+        "KV_prices is back as KV_prices: 1 messages",
+        "ORDERS is back as ORDERS_BEFORE: 101 messages",
+        "apple costs 1.20",
+        "problems: []",
+        "kept 1 and removed 1",
+    ]
+
+
 def test_a_stream_fails_over_and_comes_back() -> None:
     # A port that the system gives out may be another's while the server that had it is down.
     ports = map(str, free_ports(2))

@@ -31,11 +31,12 @@ from tradewind.dashboard.data import (
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 FOLDER = Path(__file__).parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ANSWER_SECONDS = 60
+PATIENCE_MS = 60_000
 # A browser is many processes, each of which waits for the others on a busy machine.
 BROWSER_SECONDS = 300
 # How long a page waits for the server, which it may well have to on a busy machine.
@@ -108,6 +109,13 @@ def hidden_fields(html: str) -> dict[str, str]:
     """The hidden fields of a page's forms."""
     found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', html)
     return {name: unescape(value) for name, value in found}
+
+
+def area_of(html: str) -> str:
+    """The text in the first text area of a page."""
+    found = re.search(r"<textarea[^>]*>(.*?)</textarea>", html, re.DOTALL)
+    assert found
+    return unescape(found[1])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -207,3 +215,23 @@ def browser() -> Iterator[Browser]:
         )
         yield made
         made.close()
+
+
+@pytest.fixture
+def tab(browser: Browser, web: Web) -> Iterator[Page]:
+    """A page of the dashboard; anything that its script complains of fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, base_url=web.url)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "console",
+        lambda line: complaints.append(line.text) if line.type == "error" else None,
+    )
+    outside: list[str] = []
+    page.on("request", lambda request: outside.append(request.url))
+    yield page
+    context.close()
+    assert [text for text in complaints if not re.search("40[09]", text)] == []
+    assert [url for url in outside if not url.startswith(web.url)] == []

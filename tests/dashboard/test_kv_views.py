@@ -53,7 +53,7 @@ def test_a_bucket_is_made_changed_and_deleted(web: Web, nats: Connection) -> Non
     assert config.allow_msg_ttl
     assert "cache 0 0 B 3 2 hours" in web.text("/kv")
     page = web.page("/buckets/cache/settings")
-    assert 'name="ttl" value="2h0m0s"' in page
+    assert 'name="ttl" id="in-ttl" value="2h"' in page
     changed = {"history": 5, "ttl": "", "allow_ttl": 1, "marker_ttl": "1m"}
     assert "were changed" in web.send("/buckets/cache/settings", **changed)
     config = nats.jetstream_manager().streams.info("KV_cache").config

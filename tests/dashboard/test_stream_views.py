@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 import tradewind.sync
-from dashboard.conftest import Web, connected_dashboard, hidden_fields
+from dashboard.conftest import Web, area_of, connected_dashboard, hidden_fields
 from harness import ServerProcess, wait_for
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
 from tradewind.client.core.connect_options import ConnectOptions
@@ -95,14 +95,16 @@ def test_a_stream_is_created_by_the_form(web: Web, nats: Connection) -> None:
     config = nats.jetstream_manager().streams.info("NEW").config
     assert config.subjects == ["new.*", "newer.>"]
     assert (config.max_age, config.max_msgs, config.max_bytes) == (5400 * 10**9, 5, -1)
-    assert "max_age" in web.send("/new-stream", 400, name="X", subjects="x", max_age="soon")
-    assert "max_msgs" in web.send("/new-stream", 400, name="X", subjects="x", max_msgs="-1")
+    refused = web.send("/new-stream", 400, name="X", subjects="x", max_age="soon")
+    assert "Maximum age : must be a duration like 30s, 24h or 7 days, not 'soon'" in refused
+    refused = web.send("/new-stream", 400, name="X", subjects="x", max_msgs="-1")
+    assert "Maximum messages : must be a whole number, not '-1'" in refused
     assert "name already in use" in web.send("/new-stream", 409, name="NEW", subjects="other")
 
 
 def test_an_edit_shows_the_difference_and_then_applies_it(web: Web, nats: Connection) -> None:
     fill(nats, messages=1)
-    page = web.page("/streams/ORDERS/edit")
+    page = web.page("/streams/ORDERS/edit?as=json")
     base = hidden_fields(page)["base"]
     config = nats.jetstream_manager().streams.info("ORDERS").config
     wanted = json.dumps({"name": "ORDERS", "subjects": ["orders.>"], "max_msgs": 77})
@@ -111,11 +113,7 @@ def test_an_edit_shows_the_difference_and_then_applies_it(web: Web, nats: Connec
     assert '- "max_msgs": -1' in review
     assert '+ "max_msgs": 77' in review
     assert nats.jetstream_manager().streams.info("ORDERS").config.max_msgs == -1
-    whole = web.page("/streams/ORDERS/edit")
-    text = whole.partition('spellcheck="false">')[2].partition("</textarea>")[0]
-    changed = (
-        text.replace("&quot;", '"').replace("&gt;", ">").replace('"max_msgs": -1', '"max_msgs": 77')
-    )
+    changed = area_of(page).replace('"max_msgs": -1', '"max_msgs": 77')
     assert "was changed" in web.send("/streams/ORDERS/apply", config=changed, base=base)
     assert nats.jetstream_manager().streams.info("ORDERS").config.max_msgs == 77
     # Somebody else was faster than this page.

@@ -231,7 +231,7 @@ def without_collections() -> Iterator[None]:
 @pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize("shape", [*PLAIN, *S2])
 def test_work_is_linear_in_the_size_of_an_upload(tmp_path: Path, shape: str) -> None:
-    size = some(1_000_000, 2_000_000)
+    size = some(400_000, 2_000_000)
     one, two = packed(shape, size), packed(shape, 2 * size)
 
     def best(data: bytes, times: int) -> float:
@@ -245,7 +245,7 @@ def test_work_is_linear_in_the_size_of_an_upload(tmp_path: Path, shape: str) -> 
 @pytest.mark.usefixtures("without_collections")
 @pytest.mark.parametrize("shape", [*PLAIN, *S2])
 def test_nobody_waits_for_an_upload_that_is_unpacked(tmp_path: Path, shape: str) -> None:
-    data = packed(shape, some(8_000_000, 16_000_000))
+    data = packed(shape, some(3_000_000, 16_000_000))
     work = partial(upload, tmp_path, data)
     holds = []
     for _ in range(TRIES):

@@ -6,6 +6,7 @@ import base64
 import random
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl
@@ -25,12 +26,14 @@ from tradewind.client.core.headers import decode_headers
 from tradewind.client.errors import ClientError
 from tradewind.client.jetstream import has_message_id
 from tradewind.client.kv.atomic_changes import number_in
+from tradewind.client.kv.codecs import Base64Keys, PathKeys
 from tradewind.client.kv.entries import check_key
 from tradewind.client.kv.kv_types import check_filter, ttl_ns_of
 from tradewind.client.objects.object_types import decode_info, encode_name
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.client.streams.bucket_settings import check_bucket
 from tradewind.dashboard.data.changes import difference, line_differences, parse_config
+from tradewind.dashboard.data.config_entries import STREAM_FORM, BadEntriesError, apply_entries
 from tradewind.dashboard.web.forms import FORM_BYTES_MAX, read_form
 from tradewind.dashboard.web.guard import Policy, judge
 from tradewind.errors import TradewindError
@@ -333,6 +336,7 @@ register(
 for what, modules, check in (
     ("key of a bucket", ("client.kv.entries",), check_key),
     ("filter of keys", ("client.kv.kv_types",), check_filter),
+    ("path as a key of a bucket", ("client.kv.codecs",), PathKeys().encode_key),
     ("time to live of a value", ("client.kv.kv_types",), ttl_ns_of),
     ("name of a bucket", ("client.streams.bucket_settings",), check_bucket),
     ("name of an object", ("client.objects.object_types",), encode_name),
@@ -351,6 +355,17 @@ for what, modules, check in (
             seconds_max=3.0,
         )
     )
+register(
+    EntryPoint(
+        "encoded key of a bucket",
+        ("client.kv.codecs",),
+        NAME_BYTES,
+        text_reader(Base64Keys().decode_key),
+        (b"YWI", b".", b"=", b"-", b"_", b"/"),
+        (b"YWI.Yw",),
+        refusals=(ValueError,),
+    )
+)
 register(
     EntryPoint(
         "number in a bucket",
@@ -517,6 +532,28 @@ register(
         text_reader(lambda text: judge("POST", {"host": text, "origin": text}, Policy())),
         (b"localhost", b"[", b"]", b":", b"@", b"::", b"1.", b"http://"),
         (b"127.0.0.1:8080",),
+    )
+)
+
+
+def filled_in(text: str) -> None:
+    """The same text in fields of each kind; a form names all that are not valid at once."""
+    names = ("max_age", "max_bytes", "max_msgs", "subjects", "metadata", "sources")
+    entries = dict.fromkeys((*names, "mirror.opt_start_time"), text)
+    with suppress(BadEntriesError):
+        apply_entries(STREAM_FORM, {"name": "S"}, entries, is_new=True)
+
+
+register(
+    EntryPoint(
+        "fields that a visitor fills in",
+        ("dashboard.data.config_entries", "dashboard.data.human_values"),
+        1 << 20,
+        text_reader(filled_in),
+        (b"1h", b"day", b"1 ", b"KiB", b"a.b,", b"a=b\n", b"-", b"9"),
+        (b"7 days", b"1.5 GiB", b"a=b"),
+        refusals=(TradewindError,),
+        seconds_max=8.0,
     )
 )
 register(

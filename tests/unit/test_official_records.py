@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -221,11 +222,12 @@ def small_project(project: Path) -> Path:
 
 
 def run(project: Path, *arguments: str) -> str:
-    """What pytest prints."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    """What pytest prints; its plugins would take longer than the tests."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", *arguments]
     return subprocess.run(
         command,
         cwd=project,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -42,6 +42,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "export",
         "move",
         "dr",
+        "backup",
     ),
     "Buckets": (
         "kv",
@@ -88,6 +89,12 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     ),
     CommandEntry(
         "auth", "tradewind.cli.auth.auth:app", "Operators, accounts, users and their keys"
+    ),
+    CommandEntry(
+        "backup",
+        "tradewind.cli.recovering.backup:app",
+        "Back up an account, and restore any point in time",
+        ("backups",),
     ),
     CommandEntry("bench", "tradewind.cli.bench.bench:app", "Benchmarks"),
     CommandEntry("cheat", "tradewind.cli.reference.cheat:app", "Cheat sheets"),

@@ -44,7 +44,7 @@ from tradewind.durations import parse_duration_ns
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
-    from tradewind.client.schedules import Schedules
+    from tradewind.client.stream_schedules import StreamSchedules
     from tradewind.client.streams.chains import Chains
     from tradewind.client.streams.dead_letters import DeadLetters
     from tradewind.client.why.asking import Why
@@ -230,11 +230,11 @@ class JetStream:
         return DeadLetters(self)
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> StreamSchedules:
         """The scheduled messages of streams: list, cancel and move them."""
-        from tradewind.client.schedules import Schedules
+        from tradewind.client.stream_schedules import StreamSchedules
 
-        return Schedules(self)
+        return StreamSchedules(self)
 
     @property
     def chains(self) -> Chains:

@@ -19,7 +19,7 @@ from tradewind.cli.messaging.publish import schedule_rule
 from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
-    from tradewind.client.schedules import Schedule
+    from tradewind.client.stream_schedules import StoredSchedule
 
 app = CommandApp("Messages that a stream publishes later")
 
@@ -116,7 +116,7 @@ def _wait(next_ns: int | None, now_ns: int) -> str:
     return "due" if left_ns < SECOND_NS else duration_text(left_ns // SECOND_NS * SECOND_NS)
 
 
-def _document(one: Schedule, now_ns: int) -> dict[str, object]:
+def _document(one: StoredSchedule, now_ns: int) -> dict[str, object]:
     next_ns = one.next_ns(now_ns)
     return {
         "stream": one.stream,

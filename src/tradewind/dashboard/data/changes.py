@@ -89,6 +89,11 @@ def parse_consumer(text: str, name: str) -> dict[str, Any]:
     return document
 
 
+def parse_new(text: str, convert: Callable[[Mapping[str, Any]], object]) -> dict[str, Any]:
+    """The configuration of something new; BadConfigError says what is not valid."""
+    return _parse(text, convert)
+
+
 def _parse(text: str, convert: Callable[[Mapping[str, Any]], object]) -> dict[str, Any]:
     if len(text) > CONFIG_CHARACTERS_MAX:
         raise BadConfigError(

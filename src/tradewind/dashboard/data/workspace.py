@@ -28,6 +28,7 @@ from tradewind.dashboard.data.catalog import (
 from tradewind.dashboard.data.chart_history import ChartHistory
 from tradewind.dashboard.data.dead_letter_data import Redrives
 from tradewind.dashboard.data.integrity import Integrity
+from tradewind.dashboard.data.rights import ALL_RIGHTS, Rights, ask_rights
 from tradewind.dashboard.data.samplers import Observation, Question, Samplers
 from tradewind.dashboard.data.sql_data import Queries
 from tradewind.dashboard.data.survey import (
@@ -49,6 +50,7 @@ REQUEST_SECONDS: Final = 5.0
 HEALTH_SECONDS: Final = 10.0
 ACCOUNTS_SECONDS: Final = 3.0
 ACCOUNT_KEY: Final = "account"
+RIGHTS_SECONDS: Final = 60.0
 State = Literal["connecting", "connected", "reconnecting", "refused"]
 
 
@@ -225,6 +227,15 @@ class Workspace:
             return await load_and_usage.ask_health(self.connection)
 
         return await self.samplers.see(Question("health", ask, HEALTH_SECONDS))
+
+    async def rights(self) -> Rights:
+        """The rules of this login; all rights as long as the server has not told them."""
+
+        async def ask() -> Rights:
+            return await ask_rights(self.connection)
+
+        seen = await self.samplers.see(Question("rights", ask, RIGHTS_SECONDS))
+        return seen.value or ALL_RIGHTS
 
     async def accounts(self, *, is_whole: bool) -> Observation[account_data.Accounts]:
         """The accounts that the login may see."""

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
-from tradewind.api.stream_types import StorageType
+from tradewind.api.names import KV_STREAM
+from tradewind.api.stream_types import Compression, StorageType, StreamConfig
 from tradewind.client.kv.kv_types import KvStatus, check_filter
 from tradewind.client.streams.config_settings import choice_of
-from tradewind.dashboard.data.page_texts import count, size
+from tradewind.dashboard.data.human_values import duration_entry, size_entry
+from tradewind.dashboard.data.page_texts import count, many, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.inputs import action_link, danger_zone, submit, why_off
 from tradewind.dashboard.look.page_layout import (
     STORAGES,
     badge,
     card,
-    choice,
     field,
     form,
     heading,
     live,
     page,
     problem_note,
-    switch,
     table,
 )
 from tradewind.dashboard.look.time_texts import at
 from tradewind.dashboard.views.call import (
     Answer,
     Call,
+    FormRefusal,
     PageAnswer,
     RedirectAnswer,
     duration_ns,
     number,
+    size_bytes,
 )
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
-from tradewind.durations import SECOND_NS, format_duration
+from tradewind.durations import SECOND_NS
 
 COLUMNS: Final = ("Revision", "Time", "Key", "", "Value", "Size#")
 _OPERATIONS: Final = {
@@ -92,29 +96,71 @@ async def watch(call: Call) -> Answer:
 # ---------------------------------------------------------------------- a new bucket
 
 
-def _fields(status: KvStatus | None) -> list[Markup]:
-    config = status.info.config if status is not None else None
-    kept = config.max_msgs_per_subject if config is not None else 1
-    ttl = format_duration(config.max_age) if config is not None and config.max_age > 0 else ""
-    most = str(config.max_bytes) if config is not None and config.max_bytes > 0 else ""
-    marker = config.subject_delete_marker_ttl if config is not None else 0
+LABELS: Final = {
+    "name": "Name",
+    "storage": "Storage",
+    "description": "Description",
+    "history": "Values kept per key",
+    "ttl": "Values expire after",
+    "max_bytes": "Maximum size",
+    "max_value_size": "Maximum size of a value",
+    "replicas": "Replicas",
+    "compression": "Compressed on disk",
+    "allow_ttl": "Keys may have their own time to live",
+    "marker_ttl": "Report expired keys to watchers for",
+    "older": "Older than",
+}
+# Words in a refusal, with the field they are about.
+_WORDS: Final = (
+    ("bucket name", "name"),
+    ("already exists", "name"),
+    ("name already in use", "name"),
+    ("history", "history"),
+    ("marker", "marker_ttl"),
+    ("message ttl", "allow_ttl"),
+    ("replicas", "replicas"),
+    ("ttl", "ttl"),
+)
+
+
+def _fields(call: Call, status: KvStatus | None) -> list[Markup]:
+    config = status.info.config if status is not None else StreamConfig()
+    inputs = _blamed(call).inputs()
+    is_new = status is None
+
+    def text(name: str, default: str, hint: str, *, numeric: bool = False) -> Markup:
+        return inputs.text(LABELS[name], name, default, hint=hint, numeric=numeric)
+
     return [
-        field("Description", "description", config.description if config is not None else ""),
-        field("Values kept per key", "history", str(kept), kind="number", hint="1 to 64"),
-        field("Values expire after", "ttl", ttl, hint="Like 24h or 30m. Empty: never"),
-        field("Maximum size in bytes", "max_bytes", most, kind="number", hint="Empty: no limit"),
-        switch(
-            "Keys may have their own time to live",
-            "allow_ttl",
-            checked=config is None or config.allow_msg_ttl,
+        text("description", config.description, ""),
+        text("history", str(max(config.max_msgs_per_subject, 1)), "1 to 64", numeric=True),
+        text("ttl", duration_entry(config.max_age), "For example 24h or 7 days. Empty: never"),
+        text("max_bytes", size_entry(config.max_bytes), "For example 512 MiB. Empty: no limit"),
+        text(
+            "max_value_size",
+            size_entry(config.max_msg_size),
+            "For example 64 KiB. Empty: no limit",
         ),
-        field(
-            "Report expired keys to watchers for",
+        text("replicas", str(max(config.num_replicas, 1)), "3 in a cluster", numeric=True),
+        inputs.switch(
+            LABELS["compression"], "compression", default=config.compression is Compression.S2
+        ),
+        inputs.switch(LABELS["allow_ttl"], "allow_ttl", default=is_new or config.allow_msg_ttl),
+        text(
             "marker_ttl",
-            format_duration(marker) if marker > 0 else "",
-            hint="Like 1m. Empty: not reported",
+            duration_entry(config.subject_delete_marker_ttl),
+            "For example 1m. Empty: not reported",
         ),
     ]
+
+
+def _blamed(call: Call) -> Call:
+    """The call with the field that the words of a refusal are about."""
+    if call.refusal is None or call.refusal.errors:
+        return call
+    text = call.refusal.text
+    name = next((name for word, name in _WORDS if word in text.lower()), "")
+    return replace(call, refusal=FormRefusal(text, {name: text} if name else {}))
 
 
 def settings_of(call: Call) -> dict[str, Any]:
@@ -124,9 +170,16 @@ def settings_of(call: Call) -> dict[str, Any]:
         "description": fields.get("description", ""),
         "history": number(fields, "history", least=1),
         "ttl": duration_ns(fields, "ttl") / SECOND_NS,
-        "max_bytes": number(fields, "max_bytes") or -1,
-        "allow_ttl": "allow_ttl" in fields,
+        "max_bytes": size_bytes(fields, "max_bytes") or -1,
+        "allow_ttl": fields.get("allow_ttl", "0") == "1",
     }
+    # Fields that a form may leave out.
+    if "max_value_size" in fields:
+        made["max_value_size"] = size_bytes(fields, "max_value_size") or -1
+    if "replicas" in fields:
+        made["replicas"] = number(fields, "replicas", least=1)
+    if "compression" in fields:
+        made["compression"] = fields["compression"] == "1"
     if marker := duration_ns(fields, "marker_ttl"):
         made["marker_ttl"] = marker / SECOND_NS
     return made
@@ -134,16 +187,17 @@ def settings_of(call: Call) -> dict[str, Any]:
 
 async def show_new(call: Call) -> Answer:
     """Show the form for a new bucket."""
+    inputs = _blamed(call).inputs()
     made = form(
         call.visit,
         "/new-bucket",
-        field("Name", "name", required=True, hint="Letters, digits, - and _"),
-        choice("Storage", "storage", STORAGES),
-        *_fields(None),
+        inputs.text("Name", "name", required=True, hint="Letters, digits, - and _"),
+        inputs.choice("Storage", "storage", STORAGES, "file"),
+        *_fields(call, None),
         tag("div", tag("button", "Create the bucket", class_="main"), class_="actions"),
         class_="stack",
     )
-    return _page(call, "New bucket", card("", made))
+    return _page(call, "New bucket", _blamed(call).refusal_note(LABELS), card("", made))
 
 
 async def create(call: Call) -> Answer:
@@ -165,31 +219,73 @@ async def show_settings(call: Call) -> Answer:
     bucket = call.parts["bucket"]
     kv = await call.workspace.jetstream.kv.open(bucket)
     status = await kv.status()
+    update = await call.refusal_of("stream_update", kv.stream)
+    delete = await call.refusal_of("stream_delete", kv.stream)
     change = form(
         call.visit,
         address("buckets", bucket, "settings"),
-        *_fields(status),
-        tag("div", tag("button", "Change the settings", class_="main"), class_="actions"),
+        *_fields(call, status),
+        tag("div", submit("Change the settings", update, class_="main"), class_="actions"),
+        why_off([update]),
         class_="stack",
     )
-    clear = form(
-        call.visit,
-        address("buckets", bucket, "markers"),
-        field("Older than", "older", "30m"),
-        tag("button", "Remove markers"),
-        class_="row",
+    links = [tag("a", "All settings", href=address("streams", kv.stream, "edit"), class_="button")]
+    zone = danger_zone(
+        [
+            (
+                "Remove the markers of deleted keys, with what is left of their history.",
+                action_link("Remove markers", address("buckets", bucket, "markers")),
+            ),
+            (
+                "Delete the bucket with all its keys.",
+                action_link("Delete the bucket", address("buckets", bucket, "delete"), delete),
+            ),
+        ]
     )
-    text = "A deleted key leaves a marker, so that watchers learn of it."
-    links = [
-        tag("a", "Delete the bucket", href=address("buckets", bucket, "delete"), class_="button"),
-        tag("a", "All settings", href=address("streams", kv.stream, "edit"), class_="button"),
-    ]
     return _page(
         call,
         f"Settings of {bucket}",
-        card("", change),
-        card("Markers of deleted keys", tag("p", text), clear),
-        tag("div", links, class_="actions"),
+        _blamed(call).refusal_note(LABELS),
+        card("", change, tag("p", links)),
+        zone,
+        why_off([delete]),
+    )
+
+
+async def show_markers(call: Call) -> Answer:
+    """Ask for confirmation, with what is removed."""
+    bucket = call.parts["bucket"]
+    status = await (await call.workspace.jetstream.kv.open(bucket)).status()
+    texts = [
+        (
+            "A deleted key leaves a marker, so that watchers learn of it. Removing markers removes "
+            "what is left of the history of these keys, too. This cannot be undone."
+        ),
+        (
+            f"The bucket has {many(status.info.state.num_subjects, 'key')}, deleted ones that "
+            "leave a marker included. Keys with a value are not touched."
+        ),
+    ]
+    ask = form(
+        call.visit,
+        address("buckets", bucket, "markers"),
+        call.inputs().text(
+            "Older than", "older", "30m", hint="Newer markers stay. Empty: all are removed"
+        ),
+        tag(
+            "div",
+            tag("button", "Remove markers", class_="danger"),
+            tag("a", "Cancel", href=address("buckets", bucket, "settings"), class_="button"),
+            class_="actions",
+        ),
+        class_="stack",
+    )
+    note = call.refusal_note(LABELS)
+    return _page(
+        call,
+        f"Remove markers of {bucket}?",
+        note,
+        card("", *(tag("p", text) for text in texts), ask),
     )
 
 
@@ -218,7 +314,10 @@ async def show_delete(call: Call) -> Answer:
         f"It is deleted with {count(status.info.state.num_subjects)} keys, {size(status.bytes)}. "
         "This cannot be undone."
     )
-    ask = typed_form(call, address("buckets", bucket, "delete"), bucket, "Delete the bucket")
+    why_not = await call.refusal_of("stream_delete", f"{KV_STREAM}{bucket}")
+    ask = typed_form(
+        call, address("buckets", bucket, "delete"), bucket, "Delete the bucket", why_not
+    )
     return _page(call, f"Delete {bucket}?", card("", tag("p", text), ask))
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
+from tradewind.api.configs import consumer_config_from_dict
 from tradewind.client.streams.api_requests import check_answer
-from tradewind.dashboard.data.changes import parse_consumer
-from tradewind.dashboard.data.page_texts import time_text
+from tradewind.dashboard.data.changes import BadConfigError, parse_consumer, parse_new
+from tradewind.dashboard.data.config_entries import CONSUMER_FORM, with_filters, without_filters
+from tradewind.dashboard.data.page_texts import count, many, time_text
 from tradewind.dashboard.look.elements import Child, address, tag
-from tradewind.dashboard.look.page_layout import card, choice, field, form, heading, page
+from tradewind.dashboard.look.inputs import submit, why_off
+from tradewind.dashboard.look.page_layout import card, form, heading, page
 from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
@@ -20,28 +25,18 @@ from tradewind.dashboard.views.call import (
     number,
 )
 from tradewind.dashboard.views.editing import (
+    AS_JSON,
+    blamed,
     check_base,
+    config_editor,
     edit_page,
+    entered_config,
     raw_config,
     review_page,
     with_own_metadata,
 )
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
-from tradewind.durations import parse_duration_ns
-from tradewind.subjects import is_valid_subject
-
-ACKS: Final = (
-    ("explicit", "each message"),
-    ("all", "a message and all before it"),
-    ("none", "nothing"),
-)
-STARTS: Final = (
-    ("all", "the first message"),
-    ("new", "the next message"),
-    ("last", "the last message"),
-    ("last_per_subject", "the last message of each subject"),
-    ("by_start_sequence", "this sequence:"),
-)
+from tradewind.durations import SECOND_NS
 
 
 def _path(call: Call) -> tuple[str, ...]:
@@ -63,72 +58,54 @@ def _page(call: Call, title: str, *content: Child) -> Answer:
 # ---------------------------------------------------------------------- a new consumer
 
 
+def start_config() -> dict[str, Any]:
+    """The configuration with which the form begins."""
+    return {"name": "", "ack_policy": "explicit", "deliver_policy": "all", "max_deliver": -1}
+
+
 async def show_new(call: Call) -> Answer:
     """Show the form for a new consumer."""
     stream = call.parts["stream"]
-    made = form(
-        call.visit,
-        address("streams", stream, "new-consumer"),
-        field("Name", "name", required=True, hint="No blanks, dots, slashes or wildcards"),
-        field("Description", "description"),
-        field("Only these subjects", "filters", hint="Joined by commas. Empty: all"),
-        choice("Clients acknowledge", "ack_policy", ACKS),
-        field("Redeliver if not acknowledged within", "ack_wait", "30s"),
-        field(
-            "Maximum deliveries of a message", "max_deliver", kind="number", hint="Empty: no limit"
-        ),
-        field("Maximum unacknowledged messages", "max_ack_pending", "1000", kind="number"),
-        choice("Start with", "deliver_policy", STARTS),
-        field("Sequence", "start", kind="number"),
-        field("Push to this subject", "deliver_subject", hint="Empty: clients pull"),
-        field("Queue group of the push", "deliver_group"),
-        field("Remove if unused for", "inactive_threshold", hint="Like 5m. Empty: never"),
-        tag("div", tag("button", "Create the consumer", class_="main"), class_="actions"),
-        class_="stack",
+    if call.refusal is not None:
+        refusal = blamed(CONSUMER_FORM, call.refusal, is_json=AS_JSON in call.fields)
+        call = replace(call, refusal=refusal)
+    made = config_editor(
+        call,
+        CONSUMER_FORM,
+        start_config(),
+        path=("streams", stream, "consumers"),
+        action=address("streams", stream, "new-consumer"),
+        button="Create the consumer",
     )
-    return _page(call, f"New consumer of {stream}", card("", made))
+    return _page(call, f"New consumer of {stream}", *made)
 
 
-def new_config(fields: dict[str, str]) -> dict[str, Any]:
-    """The configuration in the form, as in JSON; BadFormError names the field."""
-    filters = [each.strip() for each in fields.get("filters", "").split(",") if each.strip()]
-    for each in filters:
-        if not is_valid_subject(each):
-            raise BadFormError(f"filters must be subjects joined by commas, not {each[:80]!r}")
-    start = fields.get("deliver_policy", "all")
-    acks = fields.get("ack_policy", "explicit")
-    made: dict[str, Any] = {
-        "durable_name": fields.get("name", "").strip(),
-        "description": fields.get("description", ""),
-        "ack_policy": acks,
-        "deliver_policy": start,
-        "max_deliver": number(fields, "max_deliver") or -1,
-        "deliver_subject": fields.get("deliver_subject", "").strip(),
-        "deliver_group": fields.get("deliver_group", "").strip(),
-        "inactive_threshold": duration_ns(fields, "inactive_threshold"),
-    }
-    if not made["durable_name"]:
-        raise BadFormError("name must not be empty")
-    if start == "by_start_sequence":
-        made["opt_start_seq"] = number(fields, "start", least=1)
-    if acks != "none":
-        made["ack_wait"] = duration_ns(fields, "ack_wait")
-        made["max_ack_pending"] = number(fields, "max_ack_pending")
-    if len(filters) == 1:
-        made["filter_subject"] = filters[0]
-    else:
-        made["filter_subjects"] = filters
+def _parse_new(text: str) -> dict[str, Any]:
+    made = parse_new(text, consumer_config_from_dict)
+    if not made.get("name") and not made.get("durable_name"):
+        raise BadConfigError("the configuration: name must not be empty")
     return made
 
 
 async def create(call: Call) -> Answer:
     """Create a consumer."""
     stream = call.parts["stream"]
-    config = new_config(dict(call.fields))
+    config = entered_config(call, CONSUMER_FORM, _first(call.fields), _parse_new)
+    config = without_filters(config)
+    if AS_JSON not in call.fields:
+        config["durable_name"] = config["name"]
     info = await call.workspace.jetstream.manager.consumers.add(stream, config)
     call.workspace.catalog.changed(stream)
     target = address("streams", stream, "consumers", info.name)
     return RedirectAnswer(target, f"Consumer {info.name} was created.")
+
+
+def _first(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The start of a configuration, with the usual limits where clients acknowledge."""
+    made = start_config()
+    if fields.get("ack_policy", "explicit") != "none":
+        made |= {"ack_wait": 30 * SECOND_NS, "max_ack_pending": 1000}
+    return made
 
 
 # ---------------------------------------------------------------------- edit
@@ -142,23 +119,31 @@ async def _config(call: Call) -> dict[str, Any]:
 
 
 async def show_edit(call: Call) -> Answer:
-    """Show the configuration as text."""
-    return edit_page(call, _page, _path(call), await _config(call))
+    """Show the form with the configuration."""
+    stream, name = call.parts["stream"], call.parts["consumer"]
+    why_not = await call.refusal_of("consumer_create", stream, name)
+    current = with_filters(await _config(call))
+    return edit_page(call, _page, _path(call), CONSUMER_FORM, current, why_not=why_not)
 
 
 async def review(call: Call) -> Answer:
     """Show what would change, without applying it."""
-    wanted = parse_consumer(call.fields.get("config", ""), call.parts["consumer"])
-    return review_page(call, _page, _path(call), await _config(call), wanted)
+    current = with_filters(await _config(call))
+    wanted = entered_config(call, CONSUMER_FORM, current, lambda text: _parsed(call, text))
+    return review_page(call, _page, _path(call), CONSUMER_FORM, current, wanted)
+
+
+def _parsed(call: Call, text: str) -> dict[str, Any]:
+    return with_filters(parse_consumer(text, call.parts["consumer"]))
 
 
 async def apply(call: Call) -> Answer:
     """Change the consumer, if it is still the version that was reviewed."""
     stream, name = call.parts["stream"], call.parts["consumer"]
-    wanted = parse_consumer(call.fields.get("config", ""), name)
-    current = await _config(call)
+    wanted = _parsed(call, call.fields.get(AS_JSON, ""))
+    current = with_filters(await _config(call))
     check_base(current, call.fields.get("base", ""))
-    config = with_own_metadata(current, wanted)
+    config = without_filters(with_own_metadata(current, wanted))
     # An ephemeral consumer has its name only in its info.
     config = {**config, "name": name}
     body = {"stream_name": stream, "config": config, "action": "update"}
@@ -181,16 +166,18 @@ def _done(call: Call, text: str) -> RedirectAnswer:
 async def pause(call: Call) -> Answer:
     """Pause deliveries for some time."""
     text = call.fields.get("duration", "").strip()
-    pause_ns = parse_duration_ns(text)
-    if not pause_ns or pause_ns < 0:
-        raise BadFormError(f"duration must be like 10m or 24h, not {text[:40]!r}")
+    pause_ns = duration_ns(call.fields, "duration")
+    if not pause_ns:
+        raise BadFormError(f"duration must be like 10m or 24h, not {text[:40]!r}", field="duration")
     try:
         span = timedelta(microseconds=pause_ns // 1000)
         answer = await call.workspace.jetstream.manager.consumers.pause(
             call.parts["stream"], call.parts["consumer"], span
         )
     except OverflowError:
-        raise BadFormError(f"duration must end before the year 10000, not {text[:40]!r}") from None
+        raise BadFormError(
+            f"duration must end before the year 10000, not {text[:40]!r}", field="duration"
+        ) from None
     return _done(call, f"It is paused until {time_text(answer.pause_until or '')}.")
 
 
@@ -200,6 +187,49 @@ async def resume(call: Call) -> Answer:
         call.parts["stream"], call.parts["consumer"]
     )
     return _done(call, "It was resumed.")
+
+
+async def show_reset(call: Call) -> Answer:
+    """Ask for confirmation, with what is delivered again."""
+    stream, name = call.parts["stream"], call.parts["consumer"]
+    info = await call.workspace.jetstream.manager.consumers.info(stream, name)
+    why_not = await call.refusal_of("consumer_reset", stream, name)
+    floor = info.ack_floor.stream_seq
+    states = [
+        (
+            f"It has delivered messages up to sequence {count(info.delivered.stream_seq)}, and "
+            f"all up to {count(floor)} are acknowledged."
+        ),
+        (
+            f"Without a sequence it starts again at {count(floor + 1)}: "
+            f"{many(info.num_ack_pending, 'unacknowledged message')} and all after them are "
+            "delivered again."
+        ),
+        (
+            "With a sequence it starts there: everything from there on is delivered again, and "
+            "unacknowledged messages before it are never delivered again. This cannot be undone."
+        ),
+    ]
+    ask = form(
+        call.visit,
+        address(*_path(call), "reset"),
+        call.inputs().text(
+            "Start at sequence",
+            "seq",
+            numeric=True,
+            hint="Empty: redeliver what is not acknowledged",
+        ),
+        tag(
+            "div",
+            submit("Reset the consumer", why_not, class_="danger"),
+            tag("a", "Cancel", href=address(*_path(call)), class_="button"),
+            class_="actions",
+        ),
+        why_off([why_not]),
+        class_="stack",
+    )
+    note = call.refusal_note({"seq": "Start at sequence"})
+    return _page(call, f"Reset {name}?", note, card("", *(tag("p", text) for text in states), ask))
 
 
 async def reset(call: Call) -> Answer:
@@ -220,12 +250,17 @@ async def unpin(call: Call) -> Answer:
 
 
 async def show_delete(call: Call) -> Answer:
-    """Ask for confirmation."""
+    """Ask for confirmation, with what is lost."""
     stream, name = call.parts["stream"], call.parts["consumer"]
-    ask = typed_form(
-        call, address("streams", stream, "consumers", name, "delete"), name, "Delete the consumer"
+    info = await call.workspace.jetstream.manager.consumers.info(stream, name)
+    why_not = await call.refusal_of("consumer_delete", stream, name)
+    target = address("streams", stream, "consumers", name, "delete")
+    ask = typed_form(call, target, name, "Delete the consumer", why_not)
+    text = (
+        "Its clients will receive nothing, and its position is lost: "
+        f"{many(info.num_pending, 'message')} not yet delivered, "
+        f"{count(info.num_ack_pending)} unacknowledged. The messages stay in the stream."
     )
-    text = "Its clients will receive nothing, and its position is lost."
     return _page(call, f"Delete {name}?", card("", tag("p", text), ask))
 
 

@@ -17,11 +17,11 @@ from tradewind.dashboard.data.page_texts import count, limit, short, span_ns
 from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.inputs import action_link, danger_zone, submit, why_off
 from tradewind.dashboard.look.page_layout import (
     badge,
     card,
     facts,
-    field,
     figure_card,
     form,
     grid,
@@ -66,7 +66,7 @@ async def show(call: Call) -> Answer:
             f"{name} of {stream}",
             heading(name, above=above),
             live("consumer", content),
-            _actions(call, seen.value) if seen.value is not None else None,
+            await _actions(call, seen.value) if seen.value is not None else None,
             _config_card(seen.value) if seen.value is not None else None,
         )
     )
@@ -203,45 +203,57 @@ def _config_card(info: ConsumerInfo) -> Markup:
 # ---------------------------------------------------------------------- changes
 
 
-def _actions(call: Call, info: ConsumerInfo) -> Markup | None:
+async def _actions(call: Call, info: ConsumerInfo) -> list[Child]:
     if call.visit.is_read_only:
-        return None
-    path = ("streams", info.stream_name, "consumers", info.name)
+        return []
+    stream, name = info.stream_name, info.name
+    path = ("streams", stream, "consumers", name)
+    why = {
+        endpoint: await call.refusal_of(f"consumer_{endpoint}", stream, name)
+        for endpoint in ("create", "pause", "reset", "unpin", "delete")
+    }
+    inputs = call.inputs()
     pause = (
-        form(call.visit, address(*path, "resume"), tag("button", "Resume", class_="main"))
+        form(
+            call.visit,
+            address(*path, "resume"),
+            submit("Resume", why["pause"], class_="main"),
+        )
         if info.paused
         else form(
             call.visit,
             address(*path, "pause"),
-            field("Pause for", "duration", "10m"),
-            tag("button", "Pause"),
+            inputs.text("Pause for", "duration", "10m"),
+            submit("Pause", why["pause"]),
             class_="row",
         )
-    )
-    reset = form(
-        call.visit,
-        address(*path, "reset"),
-        field(
-            "Reset to sequence",
-            "seq",
-            kind="number",
-            hint="Empty: redeliver what is not acknowledged",
-        ),
-        tag("button", "Reset"),
-        class_="row",
     )
     unpin = [
         form(
             call.visit,
             address(*path, "unpin"),
             tag("input", type="hidden", name="group", value=group.group),
-            tag("button", f"Unpin {group.group}"),
+            submit(f"Unpin {group.group}", why["unpin"]),
         )
         for group in info.priority_groups
         if info.config.priority_policy is PriorityPolicy.PINNED_CLIENT
     ]
-    links = [
-        tag("a", label, href=address(*path, part), class_="button")
-        for label, part in (("Edit", "edit"), ("Delete", "delete"))
+    edit = action_link("Edit", address(*path, "edit"), why["create"])
+    zone = danger_zone(
+        [
+            (
+                "Start again at the first message that is not acknowledged, or at a sequence.",
+                action_link("Reset", address(*path, "reset"), why["reset"]),
+            ),
+            (
+                "Delete the consumer with its position; the messages stay in the stream.",
+                action_link("Delete", address(*path, "delete"), why["delete"]),
+            ),
+        ]
+    )
+    note = call.refusal_note({"duration": "Pause for"})
+    return [
+        note,
+        card("Actions", tag("div", pause, unpin, edit, class_="row"), why_off(list(why.values()))),
+        zone,
     ]
-    return card("Actions", tag("div", pause, reset, unpin, links, class_="row"))

@@ -62,6 +62,11 @@ COLUMNS: Final = ("Sequence#", "Age", "Given up by", "Reason", "Attempts#", "Sub
 ONLY_CONSUMER: Final = "Only to the consumer that gave up on it, as stored in its stream"
 GIVERS_SHOWN: Final = 10
 REDRIVES_SHOWN: Final = 5
+_REDRIVE_LABELS: Final = {
+    "rate": "Per second, at most",
+    "limit": "How many, at most",
+    "to": "To this subject",
+}
 _STATES: Final = {"done": "good", "failed": "bad", "stopped": "warning"}
 
 
@@ -337,19 +342,16 @@ async def show_edit(call: Call) -> Answer:
     _, letter = await _stored(call)
     if is_editable(letter.data):
         text = as_text(letter.data)
-        payload = tag(
-            "label", tag("span", "Payload"), tag("textarea", text, name="payload", class_="low")
-        )
+        payload = call.inputs().area("Payload", "payload", text)
     else:
         note = f"The payload, {size(len(letter.data))}, is not text and is left unchanged."
         payload = tag("p", note, class_="notice")
     content = form(
         call.visit,
         _path(letter, "edit"),
-        tag(
-            "label",
-            tag("span", "Headers, one per line: Name: value"),
-            tag("textarea", _header_lines(letter), name="headers", class_="low"),
+        call.refusal_note({"headers": "Headers", "payload": "Payload"}),
+        call.inputs().area(
+            "Headers", "headers", _header_lines(letter), hint="One per line: Name: value"
         ),
         payload,
         _buttons("Save", _path(letter)),
@@ -403,7 +405,8 @@ async def show_redrive(call: Call) -> Answer:
         call.visit,
         _path(letter, "redrive"),
         tag("p", text, "no longer a dead letter once it is stored there."),
-        field("Subject", "to", letter.origin_subject, required=True),
+        call.refusal_note({"to": "Subject"}),
+        call.inputs().text("Subject", "to", letter.origin_subject, required=True),
         None if letter.is_edited else switch(ONLY_CONSUMER, "consumer"),
         _buttons("Send it back", _path(letter)),
         class_="stack",
@@ -414,7 +417,9 @@ async def show_redrive(call: Call) -> Answer:
 def _read_target(fields: Mapping[str, str]) -> str:
     target = fields.get("to", "").strip()
     if target and not is_valid_literal(target):
-        raise BadFormError(f"to must be tokens joined by dots, no wildcards, not {target[:80]!r}")
+        raise BadFormError(
+            f"to must be tokens joined by dots, no wildcards, not {target[:80]!r}", field="to"
+        )
     return target
 
 
@@ -465,14 +470,18 @@ async def show_redrive_many(call: Call) -> Answer:
     fields = _filter_fields(wanted)
     chosen = [f"{key} {value}" for key, value in fields.items() if value]
     which = ", ".join(chosen) or "no filter: all of them"
+    inputs = call.inputs()
     content = form(
         call.visit,
         address(PLACE, name, "redrive"),
         tag("p", f"The current dead letters ({which}) are sent back, oldest first."),
         [tag("input", type="hidden", name=key, value=value) for key, value in fields.items()],
-        field("Per second, at most", "rate", "100", hint="Empty: as fast as possible"),
-        field("How many, at most", "limit", kind="number", placeholder="all"),
-        field("To this subject", "to", placeholder="the original one of each"),
+        call.refusal_note(_REDRIVE_LABELS),
+        [
+            inputs.text(_REDRIVE_LABELS["rate"], "rate", "100", hint="Empty: as fast as possible"),
+            inputs.text(_REDRIVE_LABELS["limit"], "limit", numeric=True, placeholder="all"),
+            inputs.text(_REDRIVE_LABELS["to"], "to", placeholder="the original one of each"),
+        ],
         _buttons("Send them back", address(PLACE, name, **fields)),
         class_="stack",
     )
@@ -505,7 +514,9 @@ def _read_rate(fields: Mapping[str, str]) -> float:
         rate = -1.0
     if rate != 0 and not RATE_MIN <= rate < math.inf:
         raise BadFormError(
-            f"rate must be dead letters per second, {RATE_MIN} or more, or empty, not {text[:40]!r}"
+            f"rate must be dead letters per second, {RATE_MIN} or more, or empty, not "
+            f"{text[:40]!r}",
+            field="rate",
         )
     return rate
 

@@ -1,4 +1,4 @@
-"""Key-value buckets: the list, their keys, the history of a key, and checked changes."""
+"""Key-value buckets: the list, their keys, and the history of a key."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from tradewind.dashboard.look.page_layout import (
     absence,
     badge,
     card,
-    field,
-    form,
     heading,
     live,
     page,
@@ -35,19 +33,15 @@ from tradewind.dashboard.look.time_texts import ago, at
 from tradewind.dashboard.views.bucket_views import operation_badge
 from tradewind.dashboard.views.call import (
     Answer,
-    BadFormError,
     Call,
     PageAnswer,
-    RedirectAnswer,
-    duration_ns,
     number,
 )
 from tradewind.dashboard.views.editing import diff_box
-from tradewind.durations import SECOND_NS
+from tradewind.dashboard.views.kv_changes import change_cards, put_form
 
 if TYPE_CHECKING:
     from tradewind.client.kv.entries import Entry
-    from tradewind.client.kv.kv import KeyValue
 
 # A server lists all keys at once, so those of a large bucket are requested only when a page is
 # loaded.
@@ -122,7 +116,7 @@ async def show(call: Call) -> Answer:
     note = f"{many(len(found.keys), 'key')} shown, at most {KEYS_SHOWN}, of {count(found.total)}."
     put = None
     if not call.visit.is_read_only:
-        put = card("Set a key", _put_form(call, bucket))
+        put = card("Set a key", put_form(call, bucket))
     above = tag("a", "Key-value", href="/kv")
     links = [tag("a", "Watch", href=address("buckets", bucket, "watch"), class_="button")]
     if not call.visit.is_read_only:
@@ -139,24 +133,6 @@ async def show(call: Call) -> Answer:
             live("keys", listed) if found.total <= KEYS_FOLLOWED_MAX else listed,
             put,
         )
-    )
-
-
-def _put_form(call: Call, bucket: str) -> Markup:
-    return form(
-        call.visit,
-        address("kv", bucket, "-", "put"),
-        field("Key", "key", required=True),
-        tag("label", tag("span", "Value"), tag("textarea", name="value", class_="low")),
-        _ttl_field(),
-        tag("div", tag("button", "Set", class_="main"), class_="actions"),
-        class_="stack",
-    )
-
-
-def _ttl_field() -> Markup:
-    return field(
-        "Expires after (optional)", "ttl", hint="For example 1h. Empty: with the bucket, or never"
     )
 
 
@@ -195,6 +171,7 @@ async def show_key(call: Call) -> Answer:
         ]
     target = address("buckets", bucket, "watch", keys=key)
     watch = tag("a", "Watch", href=target, class_="button")
+    edit, zone = await change_cards(call, bucket, key, entries)
     kept = card("History", [*rows] or tag("p", "No values are kept.", class_="empty"))
     return PageAnswer(
         page(
@@ -203,8 +180,9 @@ async def show_key(call: Call) -> Answer:
             f"{key} of {bucket}",
             heading(key, watch, above=above),
             live("key", card("Value", value)),
-            _change(call, bucket, key, last) if not call.visit.is_read_only else None,
+            edit,
             live("history", kept),
+            zone,
         )
     )
 
@@ -227,78 +205,3 @@ def _revision(entry: Entry, before: list[Entry]) -> Markup:
         what = diff_box(lines) if lines else tag("span", "the same value", class_="faint")
     title = [f"Revision {count(entry.revision)}, ", at(entry.created_ns)]
     return tag("div", tag("p", tag("strong", title)), what)
-
-
-def _change(call: Call, bucket: str, key: str, last: Entry | None) -> Markup:
-    revision = last.revision if last is not None else 0
-    shown = as_text(last.value) if last is not None and not last.is_deleted else ""
-    path = ("kv", bucket, "-")
-    known = [
-        tag("input", type="hidden", name="key", value=key),
-        tag("input", type="hidden", name="revision", value=revision),
-    ]
-    edit = form(
-        call.visit,
-        address(*path, "put"),
-        known,
-        tag("label", tag("span", "New value"), tag("textarea", shown, name="value", class_="low")),
-        _ttl_field(),
-        tag("div", tag("button", "Set", class_="main"), class_="actions"),
-        class_="stack",
-    )
-    delete = form(
-        call.visit,
-        address(*path, "delete"),
-        known,
-        tag("button", "Delete the key", class_="danger"),
-    )
-    purge = form(
-        call.visit,
-        address(*path, "purge"),
-        known,
-        tag("button", "Delete it with its history", class_="danger"),
-    )
-    return card("Actions", edit, tag("div", delete, purge, class_="row"))
-
-
-async def put(call: Call) -> Answer:
-    """Set a key, if it has not changed since the page was opened."""
-    bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
-    kv = await call.workspace.jetstream.kv.open(bucket)
-    value = call.fields.get("value", "").encode()
-    ttl = duration_ns(call.fields, "ttl") / SECOND_NS or None
-    if ttl is not None:
-        await _check_ttl(kv, key)
-    if "revision" in call.fields:
-        revision = await kv.update(key, value, number(call.fields, "revision"), ttl=ttl)
-    else:
-        revision = await kv.create(key, value, ttl=ttl)
-    return RedirectAnswer(address("kv", bucket, key), f"Key {key} is set, revision {revision}.")
-
-
-async def _check_ttl(kv: KeyValue, key: str) -> None:
-    """Check a value with a time to live: it must be the only one, or the previous one would
-    reappear.
-    """
-    kept = (await kv.status()).history
-    if kept != 1 and await kv.get(key) is not None:
-        raise BadFormError(
-            f"ttl: the bucket keeps {kept} values of a key, so the previous one would reappear; "
-            "delete the key first, then set it with a time to live"
-        )
-
-
-async def delete(call: Call) -> Answer:
-    """Delete a key, if it has not changed since the page was opened."""
-    bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
-    kv = await call.workspace.jetstream.kv.open(bucket)
-    await kv.delete(key, revision=number(call.fields, "revision"))
-    return RedirectAnswer(address("kv", bucket), f"Key {key} was deleted; its history stays.")
-
-
-async def purge(call: Call) -> Answer:
-    """Delete a key with its history, if it has not changed since the page was opened."""
-    bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
-    kv = await call.workspace.jetstream.kv.open(bucket)
-    await kv.purge(key, revision=number(call.fields, "revision"))
-    return RedirectAnswer(address("kv", bucket), f"Key {key} was deleted with its history.")

@@ -373,25 +373,20 @@ async def show_publish(call: Call) -> Answer:
                 class_="notice",
             ),
         ]
+    inputs = call.inputs()
     content = form(
         call.visit,
         "/publish",
         tag("input", type="hidden", name="stream", value=stream),
-        field("Subject", "subject", subject, required=True),
-        tag(
-            "label",
-            tag("span", "Headers, one per line: Name: value"),
-            tag("textarea", headers, name="headers", class_="low"),
-        ),
-        whole
-        or tag(
-            "label", tag("span", "Payload"), tag("textarea", payload, name="payload", class_="low")
-        ),
+        inputs.text("Subject", "subject", subject, required=True),
+        inputs.area("Headers", "headers", headers, hint="One per line: Name: value"),
+        whole or inputs.area("Payload", "payload", payload),
         tag("button", "Publish", class_="main"),
         class_="stack",
     )
     title = "Publish a message"
-    return PageAnswer(page(call.visit, "streams", title, heading(title), card("", content)))
+    note = call.refusal_note({"subject": "Subject", "headers": "Headers", "payload": "Payload"})
+    return PageAnswer(page(call.visit, "streams", title, heading(title), note, card("", content)))
 
 
 def kept_headers(message: ListedMessage) -> list[tuple[str, str]]:
@@ -414,7 +409,9 @@ def parse_headers(text: str) -> Headers:
     for index, line in enumerate(text.split("\n"), 1):
         name, colon, value = line.partition(":")
         if line.strip() and (not colon or not name.strip()):
-            raise BadFormError(f"headers, line {index} must be Name: value, not {line[:60]!r}")
+            raise BadFormError(
+                f"headers, line {index} must be Name: value, not {line[:60]!r}", field="headers"
+            )
         if line.strip():
             headers.add(name.strip(), value.strip())
     return headers
@@ -425,7 +422,9 @@ async def publish(call: Call) -> Answer:
     fields = call.fields
     subject = fields.get("subject", "").strip()
     if not is_valid_literal(subject):
-        raise BadFormError(f"subject must be dotted tokens, no wildcards, not {subject[:80]!r}")
+        raise BadFormError(
+            f"subject must be dotted tokens, no wildcards, not {subject[:80]!r}", field="subject"
+        )
     data = fields.get("payload", "").encode()
     stream = fields.get("stream", "")
     if fields.get("copy") and stream:

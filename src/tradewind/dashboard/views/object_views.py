@@ -20,7 +20,6 @@ from tradewind.dashboard.look.page_layout import (
     absence,
     badge,
     card,
-    choice,
     facts,
     field,
     form,
@@ -41,6 +40,7 @@ from tradewind.dashboard.views.call import (
     RedirectAnswer,
     duration_ns,
     number,
+    size_bytes,
 )
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
 from tradewind.dashboard.views.transfer_views import transfers_part
@@ -370,18 +370,20 @@ def _page(call: Call, title: str, *body: Child) -> Answer:
 
 async def show_new(call: Call) -> Answer:
     """Show the form for a new store."""
+    inputs = call.inputs()
     made = form(
         call.visit,
         "/new-store",
-        field("Name", "name", required=True, hint="Letters, digits, - and _"),
-        field("Description", "description"),
-        choice("Storage", "storage", STORAGES),
-        field("Objects expire after", "ttl", hint="Like 24h or 30m. Empty: never"),
-        field("Maximum size in bytes", "max_bytes", kind="number", hint="Empty: no limit"),
+        inputs.text("Name", "name", required=True, hint="Letters, digits, - and _"),
+        inputs.text("Description", "description"),
+        inputs.choice("Storage", "storage", STORAGES, "file"),
+        inputs.text("Objects expire after", "ttl", hint="For example 24h or 7 days. Empty: never"),
+        inputs.text("Maximum size", "max_bytes", hint="For example 10 GiB. Empty: no limit"),
         tag("div", tag("button", "Create the store", class_="main"), class_="actions"),
         class_="stack",
     )
-    return _page(call, "New store", card("", made))
+    labels = {"name": "Name", "ttl": "Objects expire after", "max_bytes": "Maximum size"}
+    return _page(call, "New store", call.refusal_note(labels), card("", made))
 
 
 async def create(call: Call) -> Answer:
@@ -392,7 +394,7 @@ async def create(call: Call) -> Answer:
         description=fields.get("description", ""),
         storage=choice_of("storage", fields.get("storage", "file"), StorageType),
         ttl=duration_ns(fields, "ttl") / SECOND_NS,
-        max_bytes=number(fields, "max_bytes") or -1,
+        max_bytes=size_bytes(fields, "max_bytes") or -1,
     )
     call.workspace.catalog.changed(store.stream)
     return RedirectAnswer(address("objects", store.bucket), f"Store {store.bucket} was created.")

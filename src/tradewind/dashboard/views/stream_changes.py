@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.dashboard.data.changes import Purge, parse_config, preview_purge
+from tradewind.dashboard.data.config_entries import STREAM_FORM
 from tradewind.dashboard.data.page_texts import count, many, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
-from tradewind.dashboard.look.page_layout import card, field, form, heading, page
+from tradewind.dashboard.look.inputs import submit, why_off
+from tradewind.dashboard.look.page_layout import card, form, heading, page
 from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
@@ -20,6 +22,7 @@ from tradewind.dashboard.views.call import (
 from tradewind.dashboard.views.editing import (
     check_base,
     edit_page,
+    entered_config,
     raw_config,
     review_page,
     with_own_metadata,
@@ -55,15 +58,19 @@ async def _config(call: Call) -> dict[str, Any]:
 
 
 async def show_edit(call: Call) -> Answer:
-    """Show the configuration as text."""
-    return edit_page(call, _page, ("streams", call.parts["stream"]), await _config(call))
+    """Show the form with the configuration."""
+    name = call.parts["stream"]
+    why_not = await call.refusal_of("stream_update", name)
+    config = await _config(call)
+    return edit_page(call, _page, ("streams", name), STREAM_FORM, config, why_not=why_not)
 
 
 async def review(call: Call) -> Answer:
     """Show what would change, without applying it."""
     name = call.parts["stream"]
-    wanted = parse_config(call.fields.get("config", ""), name)
-    return review_page(call, _page, ("streams", name), await _config(call), wanted)
+    current = await _config(call)
+    wanted = entered_config(call, STREAM_FORM, current, lambda text: parse_config(text, name))
+    return review_page(call, _page, ("streams", name), STREAM_FORM, current, wanted)
 
 
 async def apply(call: Call) -> Answer:
@@ -86,26 +93,37 @@ async def show_purge(call: Call) -> Answer:
     """Show the form that selects the messages to remove."""
     name = call.parts["stream"]
     info = await _info(call)
+    inputs = call.inputs()
+    why_not = await call.refusal_of("stream_purge", name)
     content = form(
         call.visit,
         address("streams", name, "purge"),
-        field("Only this subject", "subject", hint="Empty: all subjects; * and > match any"),
-        field("Keep the newest", "keep", kind="number", hint="Empty: keep none"),
-        field("Only below this sequence", "below", kind="number", hint="Empty: all"),
-        tag("div", tag("button", "Show what would be removed", class_="main"), class_="actions"),
+        inputs.text("Only this subject", "subject", hint="Empty: all subjects; * and > match any"),
+        inputs.text("Keep the newest", "keep", numeric=True, hint="Empty: keep none"),
+        inputs.text("Only below this sequence", "below", numeric=True, hint="Empty: all"),
+        tag("div", submit("Show what would be removed", why_not, class_="main"), class_="actions"),
+        why_off([why_not]),
         class_="stack",
     )
     has = f"It has {many(info.state.messages, 'message')}, {size(info.state.bytes)}."
-    return _page(call, f"Purge {name}", card("", tag("p", has), content))
+    labels = {
+        "subject": "Only this subject",
+        "keep": "Keep the newest",
+        "below": "Only below this sequence",
+    }
+    note = call.refusal_note(labels)
+    return _page(call, f"Purge {name}", note, card("", tag("p", has), content))
 
 
 def _purge(call: Call) -> Purge:
     subject = call.fields.get("subject", "").strip()
     if subject and not is_valid_subject(subject):
-        raise BadFormError(f"subject must be tokens joined by dots, not {subject[:80]!r}")
+        raise BadFormError(
+            f"subject must be tokens joined by dots, not {subject[:80]!r}", field="subject"
+        )
     purge = Purge(subject, number(call.fields, "keep"), number(call.fields, "below"))
     if purge.keep and purge.below:
-        raise BadFormError("keep and below must not both be given")
+        raise BadFormError("keep and below must not both be given", field="below")
     return purge
 
 
@@ -147,17 +165,22 @@ async def purge(call: Call) -> Answer:
 # ---------------------------------------------------------------------- seal and delete
 
 
-def typed_form(call: Call, action: str, name: str, button: str) -> Markup:
+def typed_form(call: Call, action: str, name: str, button: str, why_not: str = "") -> Markup:
     """A form whose button is enabled when the name has been typed."""
+    error = call.refusal.errors.get("typed", "") if call.refusal is not None else ""
+    other = call.refusal.text if call.refusal is not None and not error else ""
     return form(
         call.visit,
         action,
+        tag("p", other, class_="entry-error", role="alert") if other else None,
         tag(
             "label",
             tag("span", f"Type {name} to confirm"),
             tag("input", name="typed", autocomplete="off", data_typed=name),
+            tag("span", error, class_="entry-error", role="alert") if error else None,
         ),
-        tag("div", tag("button", button, class_="danger"), class_="actions"),
+        tag("div", submit(button, why_not, class_="danger"), class_="actions"),
+        why_off([why_not]),
         class_="stack",
     )
 
@@ -165,14 +188,17 @@ def typed_form(call: Call, action: str, name: str, button: str) -> Markup:
 def check_typed(call: Call, name: str) -> None:
     """Check that the name was typed, even if no script has checked it."""
     if call.fields.get("typed", "") != name:
-        raise BadFormError(f"typed must be the name {name!r}, to confirm; nothing was done")
+        raise BadFormError(
+            f"typed must be the name {name!r}, to confirm; nothing was done", field="typed"
+        )
 
 
 async def show_seal(call: Call) -> Answer:
     """Ask for confirmation."""
     name = call.parts["stream"]
     text = "A sealed stream accepts no messages and loses none. This cannot be undone."
-    ask = typed_form(call, address("streams", name, "seal"), name, "Seal the stream")
+    why_not = await call.refusal_of("stream_update", name)
+    ask = typed_form(call, address("streams", name, "seal"), name, "Seal the stream", why_not)
     return _page(call, f"Seal {name}?", card("", tag("p", text), ask))
 
 
@@ -193,7 +219,8 @@ async def show_delete(call: Call) -> Answer:
         f"It is deleted with {many(state.messages, 'message')} ({size(state.bytes)}) and "
         f"{count(state.consumer_count)} consumers. This cannot be undone."
     )
-    ask = typed_form(call, address("streams", name, "delete"), name, "Delete the stream")
+    why_not = await call.refusal_of("stream_delete", name)
+    ask = typed_form(call, address("streams", name, "delete"), name, "Delete the stream", why_not)
     return _page(call, f"Delete {name}?", card("", tag("p", text), ask))
 
 

@@ -1,4 +1,4 @@
-"""The table of streams, and the form for a new one."""
+"""The table of streams."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ from tradewind.dashboard.data.page_texts import count, size
 from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
-    STORAGES,
     absence,
     badge,
     card,
-    choice,
-    field,
-    form,
     heading,
     live,
     page,
@@ -35,7 +31,6 @@ from tradewind.dashboard.views.call import (
     Call,
     PageAnswer,
     RedirectAnswer,
-    duration_ns,
     number,
 )
 
@@ -200,75 +195,3 @@ def marks(info: StreamInfo) -> list[Markup]:
     if info.state.lost is not None and info.state.lost.msgs:
         found.append(badge("lost messages", "bad"))
     return found
-
-
-# ---------------------------------------------------------------------- a new stream
-
-
-async def show_new(call: Call) -> Answer:
-    """Show the form for a new stream."""
-    fields = tag(
-        "div",
-        form(
-            call.visit,
-            "/new-stream",
-            field("Name", "name", required=True, hint="Letters, digits, - and _"),
-            field(
-                "Subjects", "subjects", required=True, hint="Joined by commas: orders.*, events.>"
-            ),
-            field("Description", "description"),
-            choice("Storage", "storage", STORAGES),
-            choice(
-                "Keep messages until",
-                "retention",
-                (
-                    ("limits", "a limit removes them"),
-                    ("interest", "every consumer has acknowledged them"),
-                    ("workqueue", "one consumer has acknowledged them"),
-                ),
-            ),
-            field("Maximum messages", "max_msgs", kind="number", hint="Empty: no limit"),
-            field("Maximum size in bytes", "max_bytes", kind="number", hint="Empty: no limit"),
-            field("Maximum age", "max_age", hint="Like 24h or 30m. Empty: no limit"),
-            field("Replicas", "num_replicas", kind="number", hint="3 in a cluster. Empty: 1"),
-            tag("button", "Create the stream", class_="main"),
-            class_="stack",
-        ),
-    )
-    above = tag("a", "Streams", href="/streams")
-    return PageAnswer(
-        page(
-            call.visit,
-            "streams",
-            "New stream",
-            heading("New stream", above=above),
-            card("", fields),
-        )
-    )
-
-
-def new_config(fields: dict[str, str]) -> dict[str, Any]:
-    """The configuration in the form, as in JSON; BadFormError names the field."""
-    subjects = [each.strip() for each in fields.get("subjects", "").split(",") if each.strip()]
-    return {
-        "name": fields.get("name", "").strip(),
-        "subjects": subjects,
-        "description": fields.get("description", ""),
-        "storage": fields.get("storage", "file"),
-        "retention": fields.get("retention", "limits"),
-        "max_msgs": number(fields, "max_msgs") or -1,
-        "max_bytes": number(fields, "max_bytes") or -1,
-        "max_age": duration_ns(fields, "max_age"),
-        "allow_direct": True,
-        "num_replicas": number(fields, "num_replicas") or 1,
-    }
-
-
-async def create(call: Call) -> Answer:
-    """Create a stream."""
-    config = new_config(dict(call.fields))
-    info = await call.workspace.jetstream.manager.streams.add(config)
-    call.workspace.catalog.changed(info.config.name)
-    return RedirectAnswer(
-        address("streams", info.config.name), f"Stream {info.config.name} was created."
-    )

@@ -17,6 +17,7 @@ from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.graphs import Box, flow_graph
+from tradewind.dashboard.look.inputs import action_link, danger_zone, why_off
 from tradewind.dashboard.look.page_layout import (
     Visit,
     badge,
@@ -91,22 +92,42 @@ async def show(call: Call) -> Answer:
     name = call.parts["stream"]
     seen = await call.workspace.catalog.stream(name)
     check_found(seen)
-    actions = [
-        tag("a", label, href=address("streams", name, part), class_="button")
-        for label, part in (
-            ("Edit", "edit"),
-            ("Purge", "purge"),
-            ("Seal", "seal"),
-            ("Delete", "delete"),
-        )
-    ]
     # Saving a stream changes nothing.
     save = tag("a", "Back up", href=address("streams", name, "backup"), class_="button")
+    why_not = await call.refusal_of("stream_update", name)
+    edit = action_link("Edit", address("streams", name, "edit"), why_not)
     note = seen.value.config.description or None if seen.value is not None else None
-    top = stream_heading(call.visit, name, "", *actions, always=save, note=note)
+    top = stream_heading(call.visit, name, "", edit, always=save, note=note)
     series = await charted(call, ("stream", name), seen)
     content = [await _why(call, seen), *_content(call, seen, series)]
-    return PageAnswer(page(call.visit, "streams", name, top, live("stream", content)))
+    zone = None if call.visit.is_read_only else await _danger_zone(call, name, why_not)
+    return PageAnswer(page(call.visit, "streams", name, top, live("stream", content), zone))
+
+
+async def _danger_zone(call: Call, name: str, why_not: str) -> list[Child]:
+    """The actions that remove messages, or cannot be undone."""
+    purge = await call.refusal_of("stream_purge", name)
+    delete = await call.refusal_of("stream_delete", name)
+    path = ("streams", name)
+    return [
+        danger_zone(
+            [
+                (
+                    "Remove messages: all, those of a subject, or all but the newest.",
+                    action_link("Purge", address(*path, "purge"), purge),
+                ),
+                (
+                    "Seal the stream: nothing in it can change from then on.",
+                    action_link("Seal", address(*path, "seal"), why_not),
+                ),
+                (
+                    "Delete the stream with its messages and consumers.",
+                    action_link("Delete", address(*path, "delete"), delete),
+                ),
+            ]
+        ),
+        why_off([why_not, purge, delete]),
+    ]
 
 
 async def _why(call: Call, seen: Observation[StreamInfo]) -> Markup | None:

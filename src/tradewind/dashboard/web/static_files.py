@@ -28,10 +28,10 @@ FONT_FACE: Final = (
 )
 # Each file: its kind, and the parts that it is made of.
 STATIC: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "style.css": ("text/css", ("style.css",)),
+    "style.css": ("text/css", ("style.css", "forms.css")),
     "dashboard.js": (
         "text/javascript",
-        ("dashboard.js", "times.js", "tables.js", "charts.js"),
+        ("dashboard.js", "times.js", "tables.js", "charts.js", "forms.js"),
     ),
     "icon.svg": ("image/svg+xml", ("icon.svg",)),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -41,6 +41,7 @@ from tradewind.dashboard.views import (
     consumer_list_views,
     consumer_views,
     dead_letter_views,
+    kv_changes,
     kv_views,
     message_views,
     object_views,
@@ -50,6 +51,7 @@ from tradewind.dashboard.views import (
     sql_views,
     stream_backups,
     stream_changes,
+    stream_forms,
     stream_integrity,
     stream_list_views,
     stream_views,
@@ -60,6 +62,7 @@ from tradewind.dashboard.views.call import (
     BadFormError,
     Call,
     Download,
+    FormRefusal,
     PageAnswer,
     RedirectAnswer,
     TextAnswer,
@@ -91,7 +94,7 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/", overview.show),
     ("/search", search_views.show),
     ("/streams", stream_list_views.show),
-    ("/new-stream", stream_list_views.show_new),
+    ("/new-stream", stream_forms.show_new),
     (STREAM, stream_views.show),
     (STREAM + "/subjects", stream_views.show_subjects),
     (STREAM + "/consumers", consumer_list_views.show_of_stream),
@@ -126,12 +129,16 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/new-bucket", bucket_views.show_new),
     ("/buckets/{bucket}/watch", bucket_views.watch),
     ("/buckets/{bucket}/settings", bucket_views.show_settings),
+    ("/buckets/{bucket}/markers", bucket_views.show_markers),
     ("/buckets/{bucket}/delete", bucket_views.show_delete),
+    ("/buckets/{bucket}/delete-key", kv_changes.show_delete),
+    ("/buckets/{bucket}/purge-key", kv_changes.show_purge),
     ("/kv", kv_views.show_all),
     ("/kv/{bucket}", kv_views.show),
     ("/kv/{bucket}/{key:path}", kv_views.show_key),
     (CONSUMER, consumer_views.show),
     (CONSUMER + "/edit", consumer_changes.show_edit),
+    (CONSUMER + "/reset", consumer_changes.show_reset),
     (CONSUMER + "/delete", consumer_changes.show_delete),
     ("/dead-letters", dead_letter_views.show_streams),
     (LETTERS, dead_letter_views.show),
@@ -144,48 +151,48 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     (PIPELINE, pipeline_views.show),
     ("/sql", sql_views.show),
 )
-# Forms.
-CHANGES: Final[tuple[tuple[str, View], ...]] = (
-    ("/new-stream", stream_list_views.create),
-    (STREAM + "/edit", stream_changes.review),
-    (STREAM + "/apply", stream_changes.apply),
-    (STREAM + "/purge", stream_changes.review_purge),
-    (STREAM + "/purge-now", stream_changes.purge),
-    (STREAM + "/seal", stream_changes.seal),
-    (STREAM + "/delete", stream_changes.delete),
-    (MESSAGE + "/delete", message_views.delete),
-    ("/publish", message_views.publish),
-    ("/kv/{bucket}/-/put", kv_views.put),
-    ("/kv/{bucket}/-/delete", kv_views.delete),
-    ("/kv/{bucket}/-/purge", kv_views.purge),
-    ("/new-bucket", bucket_views.create),
-    ("/buckets/{bucket}/settings", bucket_views.change),
-    ("/buckets/{bucket}/markers", bucket_views.remove_markers),
-    ("/buckets/{bucket}/delete", bucket_views.delete),
-    ("/new-store", object_views.create),
-    ("/objects/{store}/-/remove", object_views.remove),
-    ("/objects/{store}/-/seal", object_views.seal),
-    ("/objects/{store}/-/delete", object_views.delete),
-    ("/transfers/{transfer}/stop", transfer_views.stop),
-    (STREAM + "/new-consumer", consumer_changes.create),
-    (CONSUMER + "/edit", consumer_changes.review),
-    (CONSUMER + "/apply", consumer_changes.apply),
-    (CONSUMER + "/pause", consumer_changes.pause),
-    (CONSUMER + "/resume", consumer_changes.resume),
-    (CONSUMER + "/reset", consumer_changes.reset),
-    (CONSUMER + "/unpin", consumer_changes.unpin),
-    (CONSUMER + "/delete", consumer_changes.delete),
-    (LETTERS + "/redrive", dead_letter_views.redrive_many),
-    (LETTER + "/edit", dead_letter_views.edit),
-    (LETTER + "/redrive", dead_letter_views.redrive),
-    (LETTER + "/remove", dead_letter_views.remove),
-    ("/redrives/{redrive}/stop", dead_letter_views.stop),
-    (PIPELINE + "/start", pipeline_views.start),
-    (PIPELINE + "/stop", pipeline_views.stop),
-    (PIPELINE + "/kill", pipeline_views.kill),
-    (PIPELINE + "/check", pipeline_views.check),
-    ("/sql", sql_views.run),
-    ("/sql/{run}/cancel", sql_views.cancel),
+# Forms, each with the view that shows it again if it is refused; without one, a page says why.
+CHANGES: Final[tuple[tuple[str, View, View | None], ...]] = (
+    ("/new-stream", stream_forms.create, stream_forms.show_new),
+    (STREAM + "/edit", stream_changes.review, stream_changes.show_edit),
+    (STREAM + "/apply", stream_changes.apply, stream_changes.show_edit),
+    (STREAM + "/purge", stream_changes.review_purge, stream_changes.show_purge),
+    (STREAM + "/purge-now", stream_changes.purge, stream_changes.show_purge),
+    (STREAM + "/seal", stream_changes.seal, stream_changes.show_seal),
+    (STREAM + "/delete", stream_changes.delete, stream_changes.show_delete),
+    (MESSAGE + "/delete", message_views.delete, None),
+    ("/publish", message_views.publish, message_views.show_publish),
+    ("/kv/{bucket}/-/put", kv_changes.put, kv_changes.show_refused),
+    ("/kv/{bucket}/-/delete", kv_changes.delete, kv_changes.show_delete),
+    ("/kv/{bucket}/-/purge", kv_changes.purge, kv_changes.show_purge),
+    ("/new-bucket", bucket_views.create, bucket_views.show_new),
+    ("/buckets/{bucket}/settings", bucket_views.change, bucket_views.show_settings),
+    ("/buckets/{bucket}/markers", bucket_views.remove_markers, bucket_views.show_markers),
+    ("/buckets/{bucket}/delete", bucket_views.delete, bucket_views.show_delete),
+    ("/new-store", object_views.create, object_views.show_new),
+    ("/objects/{store}/-/remove", object_views.remove, None),
+    ("/objects/{store}/-/seal", object_views.seal, object_views.show_seal),
+    ("/objects/{store}/-/delete", object_views.delete, object_views.show_delete),
+    ("/transfers/{transfer}/stop", transfer_views.stop, None),
+    (STREAM + "/new-consumer", consumer_changes.create, consumer_changes.show_new),
+    (CONSUMER + "/edit", consumer_changes.review, consumer_changes.show_edit),
+    (CONSUMER + "/apply", consumer_changes.apply, consumer_changes.show_edit),
+    (CONSUMER + "/pause", consumer_changes.pause, consumer_views.show),
+    (CONSUMER + "/resume", consumer_changes.resume, consumer_views.show),
+    (CONSUMER + "/reset", consumer_changes.reset, consumer_changes.show_reset),
+    (CONSUMER + "/unpin", consumer_changes.unpin, consumer_views.show),
+    (CONSUMER + "/delete", consumer_changes.delete, consumer_changes.show_delete),
+    (LETTERS + "/redrive", dead_letter_views.redrive_many, dead_letter_views.show_redrive_many),
+    (LETTER + "/edit", dead_letter_views.edit, dead_letter_views.show_edit),
+    (LETTER + "/redrive", dead_letter_views.redrive, dead_letter_views.show_redrive),
+    (LETTER + "/remove", dead_letter_views.remove, None),
+    ("/redrives/{redrive}/stop", dead_letter_views.stop, None),
+    (PIPELINE + "/start", pipeline_views.start, None),
+    (PIPELINE + "/stop", pipeline_views.stop, None),
+    (PIPELINE + "/kill", pipeline_views.kill, None),
+    (PIPELINE + "/check", pipeline_views.check, None),
+    ("/sql", sql_views.run, None),
+    ("/sql/{run}/cancel", sql_views.cancel, None),
 )
 # Uploads by the script of a page.
 FILES: Final[tuple[tuple[str, View], ...]] = (
@@ -266,7 +273,9 @@ class _RequestHandler:
 
         return answer
 
-    def changing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+    def changing(
+        self, view: View, form_view: View | None = None
+    ) -> Callable[[Request], Awaitable[Response]]:
         """The handler of a form."""
 
         async def answer(request: Request) -> Response:
@@ -283,7 +292,7 @@ class _RequestHandler:
             if self.is_read_only:
                 return self.failed(visit, Problem("denied", READ_ONLY), 403)
             call = self.call(request, visitor.login, visit, fields)
-            return await self.run(view, call, visitor)
+            return await self.run(view, call, visitor, form_view)
 
         return answer
 
@@ -344,15 +353,21 @@ class _RequestHandler:
         self.sessions.tell(visitor.session_id, answer.notice)
         return PlainTextResponse(answer.notice, 201, headers={"location": answer.target})
 
-    async def run(self, view: View, call: Call, visitor: _Visitor) -> Response:
-        """Call a view; an error of the server or of the visitor becomes a page about it."""
+    async def run(
+        self, view: View, call: Call, visitor: _Visitor, form_view: View | None = None
+    ) -> Response:
+        """Call a view; an error of the server or of the visitor becomes a page about it, or the
+        form again.
+        """
         try:
             answer = await view(call)
-        except BadFormError as error:
-            return self.failed(call.visit, Problem("failed", str(error)), 400)
         except TradewindError as error:
             problem = problem_of(error)
-            return self.failed(call.visit, problem, STATUSES[problem.kind])
+            status = 400 if isinstance(error, BadFormError) else STATUSES[problem.kind]
+            again = await _form_again(form_view, call, error)
+            if again is None:
+                return self.failed(call.visit, problem, status)
+            return HTMLResponse(again.html, status)
         if isinstance(answer, RedirectAnswer):
             if answer.notice:
                 self.sessions.tell(visitor.session_id, answer.notice)
@@ -447,6 +462,24 @@ class _RequestHandler:
         return self.failed(self.visit(visitor), problem, 404)
 
 
+async def _form_again(
+    form_view: View | None, call: Call, error: TradewindError
+) -> PageAnswer | None:
+    """The page of a form that was refused, with what was entered; None if it cannot be shown."""
+    if form_view is None:
+        return None
+    errors = error.errors if isinstance(error, BadFormError) else {}
+    known = {name: value for name, value in call.fields.items() if name != "csrf"}
+    refused = replace(
+        call, query={**known, **call.query}, refusal=FormRefusal(problem_of(error).text, errors)
+    )
+    try:
+        answer = await form_view(refused)
+    except TradewindError:
+        return None
+    return answer if isinstance(answer, PageAnswer) else None
+
+
 class _SavedResponse(StreamingResponse):
     """A file on its way to a browser. A failed transfer stays unfinished, so that the browser does
     not take it for complete.
@@ -493,7 +526,10 @@ def build_application(
         Route("/logout", handler.log_out, methods=["POST"]),
         Route("/static/{name}", static_file, methods=["GET"]),
         *(Route(path, handler.reading(view), methods=["GET"]) for path, view in VIEWS),
-        *(Route(path, handler.changing(view), methods=["POST"]) for path, view in CHANGES),
+        *(
+            Route(path, handler.changing(view, form_view), methods=["POST"])
+            for path, view, form_view in CHANGES
+        ),
         *(Route(path, handler.sending(view), methods=["PUT"]) for path, view in FILES),
     ]
     return Starlette(routes=routes, exception_handlers={404: handler.missing})

@@ -40,7 +40,7 @@ _WRONG_LAST: Final = (StreamWrongLastSequenceError, StreamWrongLastSequenceConst
 _NOT_KEPT: Final = ("Nats-Expected-", "Nats-Msg-Id")
 
 
-class Schedule(msgspec.Struct, frozen=True):
+class StoredSchedule(msgspec.Struct, frozen=True):
     """A message that is published to `target` when `rule` says.
 
     `rule` is "@at TIME", "@every DURATION" or a cron pattern. `source` names a subject whose last
@@ -83,7 +83,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return None if found >= _NEVER_NS else found
 
 
-class Schedules:
+class StreamSchedules:
     """The schedules in streams with `allow_msg_schedules`.
 
     >>> async for schedule in js.schedules.list("ORDERS"):
@@ -93,7 +93,7 @@ class Schedules:
     def __init__(self, js: JetStream) -> None:
         self._js = js
 
-    async def list(self, stream: str = "", *filters: str) -> AsyncIterator[Schedule]:
+    async def list(self, stream: str = "", *filters: str) -> AsyncIterator[StoredSchedule]:
         """Iterate over the schedules of a stream, or of all streams, by sequence.
 
         `filters` are patterns of the subjects that the schedules are stored under. The last message
@@ -110,11 +110,11 @@ class Schedules:
                 async for schedule in self._list(info.config.name, ()):
                     yield schedule
 
-    async def get(self, stream: str, subject: str) -> Schedule:
+    async def get(self, stream: str, subject: str) -> StoredSchedule:
         """The schedule that is stored under a subject; ScheduleNotFoundError if there is none."""
         return _schedule(await self._stored(stream, subject))
 
-    async def cancel(self, stream: str, subject: str) -> Schedule:
+    async def cancel(self, stream: str, subject: str) -> StoredSchedule:
         """Remove the schedule under a subject, and return what it was.
 
         ScheduleNotFoundError if there is none, or if it ran for the last time meanwhile.
@@ -159,7 +159,7 @@ class Schedules:
             ) from None
         return ack.seq
 
-    async def _list(self, stream: str, filters: tuple[str, ...]) -> AsyncIterator[Schedule]:
+    async def _list(self, stream: str, filters: tuple[str, ...]) -> AsyncIterator[StoredSchedule]:
         messages = await open_messages(
             self._js,
             stream,
@@ -170,7 +170,7 @@ class Schedules:
             headers_only=True,
         )
 
-        def decode(message: Msg) -> Schedule | None:
+        def decode(message: Msg) -> StoredSchedule | None:
             return _delivered(stream, message) if SCHEDULE in message.headers else None
 
         async with Watcher(messages, decode) as watcher:
@@ -191,19 +191,21 @@ def _not_found(stream: str, subject: str) -> ScheduleNotFoundError:
     return ScheduleNotFoundError(f"stream {stream!r} has no schedule under subject {subject!r}")
 
 
-def _schedule(stored: StoredMsg) -> Schedule:
+def _schedule(stored: StoredMsg) -> StoredSchedule:
     return _made(stored.stream, stored.subject, stored.seq, stored.time_ns, stored.headers)
 
 
-def _delivered(stream: str, message: Msg) -> Schedule:
+def _delivered(stream: str, message: Msg) -> StoredSchedule:
     about = message.metadata
     return _made(
         stream, message.subject, about.stream_sequence, about.timestamp_ns, message.headers
     )
 
 
-def _made(stream: str, subject: str, sequence: int, time_ns: int, headers: Headers) -> Schedule:
-    return Schedule(
+def _made(
+    stream: str, subject: str, sequence: int, time_ns: int, headers: Headers
+) -> StoredSchedule:
+    return StoredSchedule(
         stream,
         subject,
         sequence,
