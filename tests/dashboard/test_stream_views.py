@@ -389,4 +389,4 @@ def test_the_font_comes_from_the_dashboard_and_its_pages_may_load_it(web: Web) -
 
 def test_a_stream_has_its_description_under_its_name(web: Web, nats: Connection) -> None:
     fill(nats, messages=0, description=f"All orders {SCRIPT}")
-    assert f"ORDERS All orders {SCRIPT}" in web.text("/streams/ORDERS")
+    wait_for(lambda: f"ORDERS All orders {SCRIPT}" in web.text("/streams/ORDERS"))
