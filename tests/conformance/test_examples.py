@@ -53,6 +53,15 @@ def test_our_client_shows_the_three_patterns(start: StartServer) -> None:
     ]
 
 
+def test_celery_runs_on_a_nats_server(start: StartServer, tmp_path: Path) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    assert run(str(EXAMPLES / "celery_tasks_app.py"), server.url) == [
+        "apple: 3",
+        "the pear had to wait: True",
+        "total: 11",
+    ]
+
+
 def test_our_client_in_a_program_without_a_loop(start: StartServer) -> None:
     assert run(str(EXAMPLES / "client_sync.py"), start().url) == [
         "{'readings.north': 499500, 'readings.south': 499500}",

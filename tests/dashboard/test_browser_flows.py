@@ -57,3 +57,32 @@ def test_a_conflict_is_settled_in_the_browser(tab: Page, nats: Connection) -> No
     tab.get_by_text("removed with 2 earlier values").wait_for()
     tab.get_by_role("button", name="Delete the key with its history").click()
     tab.get_by_text("Key pear was deleted with its history.").wait_for()
+
+
+def test_a_search_shows_its_progress_and_its_json_is_copied(tab: Page, nats: Connection) -> None:
+    nats.jetstream_manager().streams.add(name="ORDERS", subjects=["orders.>"], allow_direct=True)
+    js = nats.jetstream()
+    for number in range(50):
+        js.publish("orders.eu", f'{{"number": {number}, "lines": [{{"sku": "\\u00e9"}}]}}')
+    tab.goto("/streams/ORDERS/messages")
+    tab.get_by_role("link", name="Search", exact=True).click()
+    tab.get_by_label("JSON values").fill("number >=")
+    tab.get_by_role("button", name="Search older").click()
+    tab.locator("#in-json-error").get_by_text("a value after >=").wait_for()
+    tab.get_by_label("JSON values").fill("number >= 48")
+    tab.get_by_role("button", name="Search older").click()
+    tab.locator("#search-state", has_text="done").wait_for()
+    assert tab.locator("#live-search tbody tr").count() == 2
+    with tab.expect_download() as downloading:
+        tab.get_by_role("link", name="JSON lines").click()
+    assert downloading.value.path().read_text().count("\n") == 2
+    tab.locator("#live-search").get_by_role("link", name="49", exact=True).click()
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    # Parts fold with the keyboard, and what is copied is whole all the same.
+    tab.locator("#payload summary").nth(1).focus()
+    tab.keyboard.press("Enter")
+    tab.locator("#payload .folded").get_by_text("1 item ]").wait_for()
+    tab.get_by_role("button", name="Copy").click()
+    tab.get_by_role("button", name="Copied").wait_for()
+    copied = tab.evaluate("navigator.clipboard.readText().then(JSON.parse)")
+    assert copied == {"number": 48, "lines": [{"sku": "é"}]}

@@ -34,6 +34,8 @@ from tradewind.client.streams.api_requests import check_answer
 from tradewind.client.streams.bucket_settings import check_bucket
 from tradewind.dashboard.data.changes import difference, line_differences, parse_config
 from tradewind.dashboard.data.config_entries import STREAM_FORM, BadEntriesError, apply_entries
+from tradewind.dashboard.data.message_data import ListedMessage
+from tradewind.dashboard.data.message_filters import CONDITION_LENGTH_MAX, make_filter
 from tradewind.dashboard.web.forms import FORM_BYTES_MAX, read_form
 from tradewind.dashboard.web.guard import Policy, judge
 from tradewind.errors import TradewindError
@@ -554,6 +556,42 @@ register(
         (b"7 days", b"1.5 GiB", b"a=b"),
         refusals=(TradewindError,),
         seconds_max=8.0,
+    )
+)
+CONDITION_ATOMS = (b"a.b", b"[0]", b"[*]", b"*.", b" and ", b'"a"', b"=", b" ", b"\\")
+
+
+register(
+    EntryPoint(
+        "conditions of a search",
+        ("dashboard.data.message_filters",),
+        CONDITION_LENGTH_MAX,
+        text_reader(lambda text: make_filter(text, text, text)),
+        CONDITION_ATOMS,
+        (b"a = 1",),
+        refusals=(TradewindError,),
+    )
+)
+
+
+def judged(data: bytes) -> None:
+    """A payload that conditions look into."""
+    wanted = make_filter("needle", "Trace = 1", "*.*[*].a = 1 and a[0] ~ x")
+    for each in (wanted, make_filter("", "", "*.*.* = 1 and *[*] ~ x")):
+        each.takes(ListedMessage(1, "a", 0, [("Trace", "1")], data))
+
+
+register(
+    EntryPoint(
+        "payload that a search looks into",
+        ("dashboard.data.message_filters", "dashboard.look.json_markup"),
+        1 << 20,
+        judged,
+        (*JSON_ATOMS, b',"a":[1,2]', b"[1],"),
+        (b'{"a":[{"a":1}]}',),
+        ((b"", b""), (b'{"b":[[1', b"]]}")),
+        refusals=(TradewindError,),
+        seconds_max=12.0,
     )
 )
 register(

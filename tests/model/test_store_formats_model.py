@@ -6,6 +6,7 @@ crash, a hang or memory out of proportion to the file.
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from bisect import bisect_left
 from collections.abc import Callable
@@ -349,6 +350,24 @@ def test_stream_configurations_come_back(config: dict[str, Any], created_ns: int
     assert {name: meta.config[name] for name in config} == config
     assert ("unknown" in meta.unknown_fields) == ("unknown" in config)
     assert encode_stream_meta(meta) == data
+
+
+def written_by_go(text: str) -> str:
+    """A text as Go's JSON has it."""
+    plain = json.dumps(text, ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        plain = plain.replace(character, f"\\u{ord(character):04x}")
+    return plain
+
+
+@pytest.mark.slow
+@given(texts.filter(bool), st.dictionaries(texts, texts, min_size=1, max_size=3))
+def test_texts_are_written_as_go_does(description: str, metadata: dict[str, str]) -> None:
+    config = {"name": "S", "description": description, "metadata": metadata}
+    data = encode_stream_meta(StreamMeta(config, None)).decode()
+    assert f'"description":{written_by_go(description)},' in data
+    members = (f"{written_by_go(key)}:{written_by_go(metadata[key])}" for key in sorted(metadata))
+    assert f'"metadata":{{{",".join(members)}}}' in data
 
 
 # Damage.

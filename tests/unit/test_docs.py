@@ -322,6 +322,7 @@ def test_python_blocks_that_need_only_us_run(
 def test_some_blocks_run() -> None:
     assert {page for page, _ in RUNNABLE} == {
         "docs/reference/CLIENT.md",
+        "docs/how-to/CELERY.md",
         "docs/how-to/DEAD_LETTERS.md",
         "docs/how-to/DECODERS.md",
         "docs/how-to/INTEGRITY.md",
@@ -331,6 +332,7 @@ def test_some_blocks_run() -> None:
         "docs/reference/MONITORING.md",
         "docs/how-to/NAK.md",
         "docs/how-to/OBJECTS.md",
+        "docs/how-to/SCHEMAS.md",
         "docs/how-to/SERVICES.md",
         "docs/tutorials/STREAMS.md",
         "docs/how-to/TEMPLATES.md",

@@ -53,9 +53,9 @@ class JetStreamAccountLimits(ApiStruct, frozen=True, kw_only=True):
 
 
 class ApiStats(ApiStruct, frozen=True, kw_only=True):
-    """The counts of an account's requests."""
+    """The counts of an account's requests. Servers before 2.11 tell no level, which is 0."""
 
-    level: Int = always(API_LEVEL)
+    level: Int = always(0)
     total: Uint64 = always(0)
     errors: Uint64 = always(0)
     inflight: Uint64 = 0

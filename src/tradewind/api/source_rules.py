@@ -41,6 +41,8 @@ def check_mirror_and_sources(
     """
     if config.mirror is not None:
         config = _check_mirror(config, config.mirror, streams, pedantic=pedantic)
+    if config.mirror is None and not config.sources:
+        return config
     if config.sources and config.allow_msg_schedules:
         raise errors.SOURCE_WITH_MSG_SCHEDULES()
     _check_sources(config, streams)

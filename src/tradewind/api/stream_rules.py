@@ -335,8 +335,9 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
         if config.mirror is None and not config.sources:
             config = _replace(config, subjects=[config.name])
         return config
-    tree = numbered(config.subjects)
-    effort = tree.effort(config.subjects)
+    # Most streams have one subject, which collides with no other one.
+    tree = numbered(config.subjects) if len(config.subjects) > 1 else None
+    effort = tree.effort(config.subjects) if tree is not None else None
     for index, subject in enumerate(config.subjects):
         if not is_valid_subject(subject):
             raise _invalid("invalid subject")
@@ -347,6 +348,8 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
                 raise _invalid("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(subject)
+        if tree is None or effort is None:
+            return config
         colliding = tree.colliding(subject, effort)
         other = min((found for found in colliding if found > index), default=0)
         if other:
@@ -355,6 +358,8 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
 
 
 def _check_reserved(subject: str) -> None:
+    if subject[0] not in "$*>":
+        return  # the spaces of the server begin with a dollar
     in_api = any(collide(subject, space) for space in _API_SPACES)
     if in_api and not is_subset(subject, "$JS.EVENT.>"):
         raise _invalid("subjects that overlap with jetstream api require no-ack to be true")

@@ -174,7 +174,11 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "schedule", "tradewind.cli.messaging.schedule:app", "Scheduled messages", ("sched",)
     ),
-    CommandEntry("schema", "tradewind.cli.reference.schema:app", "Schemas of the JetStream API"),
+    CommandEntry(
+        "schema",
+        "tradewind.cli.reference.schema:app",
+        "Schemas of payloads, and of the JetStream API",
+    ),
     CommandEntry(
         "server", "tradewind.cli.servers.server_commands:app", "Servers", ("srv", "sys", "system")
     ),

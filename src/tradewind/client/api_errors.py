@@ -1,12 +1,13 @@
 """Errors of the JetStream API as exceptions: one class per error code, with a hint.
 
-Owns the classes, which are generated from the tables in `tradewind.api.errors` and `own_errors`
-(STREAM_NOT_FOUND becomes StreamNotFoundError), and the hints for common errors. `api_errors.pyi`
-lists them for type checkers and is written by `tools/api_errors_stub.py`.
+Owns the classes, which are made from the tables in `tradewind.api.errors` and `own_errors` when
+they are first used (STREAM_NOT_FOUND becomes StreamNotFoundError), and the hints for common errors.
+`api_errors.pyi` lists them for type checkers and is written by `tools/api_errors_stub.py`.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tradewind.api import errors as table
@@ -79,26 +80,47 @@ def kinds() -> dict[str, ErrorKind]:
     return {name: kind for name, kind in every.items() if isinstance(kind, ErrorKind)}
 
 
-def _make_classes() -> dict[int, type[JetStreamApiError]]:
-    classes: dict[int, type[JetStreamApiError]] = {}
-    for name, kind in kinds().items():
+@functools.cache
+def _kinds_by_class() -> dict[str, str]:
+    """The names of the rows of the table by those of their classes."""
+    return {class_name(name): name for name in kinds()}
+
+
+@functools.cache
+def _kinds_by_code() -> dict[int, str]:
+    """The names of the rows of the table by their error codes."""
+    return {kind.err_code: name for name, kind in kinds().items()}
+
+
+def _class_of(name: str) -> type[JetStreamApiError]:
+    """The class for a row of the table, made when it is first wanted: programs see few of them."""
+    made: type[JetStreamApiError] | None = globals().get(class_name(name))
+    if made is None:
+        kind = kinds()[name]
         members = {
             "__doc__": f"{kind.text} (code {kind.code}, error code {kind.err_code})",
             "__module__": __name__,
             "hint": _HINTS.get(name, ""),
         }
-        made = type(class_name(name), (JetStreamApiError,), members)
-        classes[kind.err_code] = globals()[class_name(name)] = made
-    return classes
-
-
-_CLASSES = _make_classes()
+        # Of two threads that make it at once, both get the first one.
+        fresh = type(class_name(name), (JetStreamApiError,), members)
+        made = globals().setdefault(class_name(name), fresh)
+    return made
 
 
 def make_api_error(code: int, err_code: int, description: str) -> JetStreamApiError:
     """The error of a response; one that this version does not know is a plain JetStreamApiError."""
-    return _CLASSES.get(err_code, JetStreamApiError)(code, err_code, description)
+    name = _kinds_by_code().get(err_code)
+    kind = JetStreamApiError if name is None else _class_of(name)
+    return kind(code, err_code, description)
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"the JetStream API has no error {name!r}")
+    kind = _kinds_by_class().get(name) if name.endswith("Error") else None
+    if kind is None:
+        raise AttributeError(f"the JetStream API has no error {name!r}")
+    return _class_of(kind)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_kinds_by_class()})

@@ -24,7 +24,6 @@ from typing import Any, Self
 
 from tradewind.client.connection import Connection, connect
 from tradewind.client.errors import ClientError
-from tradewind.client.running.consumer_run import ConsumerRun, signals_as
 from tradewind.platform_calls import after_fork_in_child
 
 WORKERS_MAX = 16
@@ -143,6 +142,8 @@ class BlockingTwin:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """`run` of a consumer or its runner; signals arrive in this thread, not in the loop's."""
         inner = self._inner
+        from tradewind.client.running.consumer_run import ConsumerRun, signals_as
+
         running = inner if isinstance(inner, ConsumerRun) else inner.runner(*args, **kwargs)
         if not running.wants_signals:
             return self._thread.run(running._run())

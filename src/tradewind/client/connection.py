@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Self, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Self, Unpack
 
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.contexts import load_context
@@ -25,10 +26,12 @@ from tradewind.client.errors import (
     NoRespondersError,
 )
 from tradewind.client.jetstream import WINDOW_MESSAGES, JetStream
-from tradewind.client.services.discovery import Services
 from tradewind.client.streams.manager import JetStreamManager
 from tradewind.status_codes import NO_RESPONDERS
 from tradewind.subjects import is_valid_subject
+
+if TYPE_CHECKING:
+    from tradewind.client.services.discovery import Services
 
 HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] | bytes
 Payload = bytes | bytearray | memoryview | str
@@ -64,15 +67,19 @@ class Connection(Lifecycle):
     `replies` is its inbox, shared by all requests; `services` runs and finds services.
     """
 
-    services: Services
-
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
         # For every message: a method would add 27 ns to 30 (`benchmarks.micro`, frame-publish).
         self.__dict__["publish"] = self._wire.publish
         self.replies = Replies(self, options.inbox_prefix)
         self._contexts: dict[tuple[str, str, float | None, int], JetStream] = {}
-        self.services = Services(self)
+
+    @cached_property
+    def services(self) -> Services:
+        """Runs services, and finds those of anybody."""
+        from tradewind.client.services.discovery import Services
+
+        return Services(self)
 
     def publish(
         self,

@@ -218,6 +218,27 @@ class KeyNotFoundError(ClientError):
     """The key has no value: it was never set, was deleted, or has expired."""
 
 
+class SchemaNotFoundError(ClientError):
+    """There is no schema of this name, or no such version of it."""
+
+
+class SchemaExistsError(ClientError):
+    """A schema or a version of it exists already."""
+
+
+class SchemaViolationError(ClientError):
+    """A payload does not obey the schema of its subject; `problem` names the field.
+
+    `schema` is the version, such as "order.2".
+    """
+
+    def __init__(self, subject: str, schema: str, problem: str) -> None:
+        self.subject = subject
+        self.schema = schema
+        self.problem = problem
+        super().__init__(f"the payload for {subject!r} does not obey schema {schema}: {problem}")
+
+
 class BadNumberError(ClientError):
     """The value of a key is not a whole number of 64 bits, or would no longer be one."""
 

@@ -1,7 +1,8 @@
 """JetStream for programs: publish to streams, read from consumers.
 
 Owns the options of a publish and their headers; the window of unacknowledged messages is in
-`publishing.py`. Streams and consumers are managed by `manager.py`.
+`publishing.py`. Streams and consumers are managed by `manager.py`. Everything else is imported when
+a program first uses it: most use a part.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import datetime
 import re
 from collections.abc import Awaitable
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
-from tradewind.client.bucket_manager import KvBuckets, ObjectStores
 from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.core.headers import Headers, encode_headers
 from tradewind.client.core.openings import opening
@@ -24,29 +25,25 @@ from tradewind.client.core.protocol import ReadyResult
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OperationTimeoutError, OptionsError
 from tradewind.client.streams.ack_inbox import PendingAck
-from tradewind.client.streams.batches import Batch
-from tradewind.client.streams.consumers import ConsumerAccess
-from tradewind.client.streams.counter_values import (
-    INCREMENT_HEADER,
-    increment_text,
-    number_in,
-    number_of,
-)
-from tradewind.client.streams.delivered import StatusHandler
-from tradewind.client.streams.fast_batches import FastBatch
 from tradewind.client.streams.manager import JetStreamManager
 from tradewind.client.streams.publishing import PublishWindow
-from tradewind.client.streams.pushed import PushedMessages, bind_push, create_push
-from tradewind.client.streams.row_window import RowWindow
 from tradewind.client.streams.setting_types import ConsumerSettings
-from tradewind.client.streams.transactions import Transaction
 from tradewind.durations import parse_duration_ns
 
 if TYPE_CHECKING:
+    from tradewind.client.bucket_manager import KvBuckets, ObjectStores
     from tradewind.client.connection import Connection, HeaderInput, Payload
+    from tradewind.client.schema_bucket import SchemaFollower, Schemas
     from tradewind.client.stream_schedules import StreamSchedules
+    from tradewind.client.streams.batches import Batch
     from tradewind.client.streams.chains import Chains
+    from tradewind.client.streams.consumers import ConsumerAccess
     from tradewind.client.streams.dead_letters import DeadLetters
+    from tradewind.client.streams.delivered import StatusHandler
+    from tradewind.client.streams.fast_batches import FastBatch
+    from tradewind.client.streams.pushed import PushedMessages
+    from tradewind.client.streams.row_window import RowWindow
+    from tradewind.client.streams.transactions import Transaction
     from tradewind.client.why.asking import Why
 
 # How many messages may wait for their acknowledgement.
@@ -119,9 +116,6 @@ class JetStream:
 
     connection: Connection
     manager: JetStreamManager
-    consumers: ConsumerAccess
-    kv: KvBuckets
-    objects: ObjectStores
 
     def __init__(
         self,
@@ -139,11 +133,29 @@ class JetStream:
             connection, domain=domain, api_prefix=api_prefix, timeout=timeout
         )
         self.api = self.manager.api
-        self.consumers = ConsumerAccess(self.api)
         self._window = PublishWindow(connection, publish_window)
         self._rows: RowWindow | None = None
-        self.kv = KvBuckets(self)
-        self.objects = ObjectStores(self)
+
+    @cached_property
+    def consumers(self) -> ConsumerAccess:
+        """Reading from consumers."""
+        from tradewind.client.streams.consumers import ConsumerAccess
+
+        return ConsumerAccess(self.api)
+
+    @cached_property
+    def kv(self) -> KvBuckets:
+        """The key-value buckets of the account."""
+        from tradewind.client.bucket_manager import KvBuckets
+
+        return KvBuckets(self)
+
+    @cached_property
+    def objects(self) -> ObjectStores:
+        """The object stores of the account."""
+        from tradewind.client.bucket_manager import ObjectStores
+
+        return ObjectStores(self)
 
     async def publish(
         self,
@@ -186,6 +198,8 @@ class JetStream:
         """
         block = publish_block(headers, options)
         data = payload_bytes(payload)
+        if self.api.schemas is not None:
+            self.api.schemas.check(subject, data, headers)
         seconds = self.api.timeout if timeout is None else timeout
         has_id = has_message_id(block)
         if self._window.has_room:
@@ -195,7 +209,7 @@ class JetStream:
     def _publish_now(self, subject: str, payload: Payload) -> PendingAck | None:
         """As `publish_async` without options, if there is room; None if it would have to wait."""
         window = self._window
-        if type(payload) is not bytes or not window.has_room:
+        if type(payload) is not bytes or not window.has_room or self.api.schemas is not None:
             return None
         return window.send(subject, payload, None, self.api.timeout, has_id=False)
 
@@ -244,6 +258,29 @@ class JetStream:
         return Chains(self)
 
     @property
+    def schemas(self) -> Schemas:
+        """The schemas of payloads: add versions, check and encode payloads."""
+        from tradewind.client.schema_bucket import Schemas
+
+        return Schemas(self)
+
+    async def use_schemas(self) -> SchemaFollower:
+        """Check payloads against the schemas of their subjects before they are published.
+
+        From now on a publish, batch, fast batch or transaction of this object raises
+        SchemaViolationError for a payload that its stream should not get. Changes of schemas are
+        followed; subjects without one are free. `stop` of the result ends it.
+
+        >>> await js.use_schemas()
+        """
+        follower = await self.schemas.follow()
+        if self.api.schemas is not None:
+            await follower.stop()
+            raise OptionsError("use_schemas: payloads are checked already; stop that first")
+        self.api.schemas = follower
+        return follower
+
+    @property
     def publish_async_pending(self) -> int:
         """The number of messages that wait for an acknowledgement."""
         return self._window.unacknowledged
@@ -252,6 +289,8 @@ class JetStream:
     def rows(self) -> RowWindow:
         """For one writer of many messages with ids that makes operations itself."""
         if self._rows is None:
+            from tradewind.client.streams.row_window import RowWindow
+
             self._rows = RowWindow(self.connection, self._window.size)
         return self._rows
 
@@ -270,6 +309,12 @@ class JetStream:
 
         >>> await js.increment("hits.home", 5)
         """
+        from tradewind.client.streams.counter_values import (
+            INCREMENT_HEADER,
+            increment_text,
+            number_in,
+        )
+
         options: PublishOptions = {"msg_id": msg_id} if msg_id else {}
         fields = {INCREMENT_HEADER: increment_text(by)}
         ack = await self.publish(subject, headers=fields, timeout=timeout, **options)
@@ -283,6 +328,8 @@ class JetStream:
             found = await self.manager.streams.get_message(stream, last_by_subject=subject)
         except NoMessageFoundError:
             return 0
+        from tradewind.client.streams.counter_values import number_of
+
         return number_of(found.data)
 
     def batch(self) -> Batch:
@@ -293,6 +340,8 @@ class JetStream:
         >>> await batch.add("orders.1", b"apples")
         >>> ack = await batch.commit("orders.2", b"pears")
         """
+        from tradewind.client.streams.batches import Batch
+
         return Batch(self.api)
 
     def transaction(self, *, timeout: float | None = None) -> Transaction:
@@ -306,6 +355,8 @@ class JetStream:
         ...     transaction.publish("invoices.17", b"two apples")
         ...     transaction.ack(message)
         """
+        from tradewind.client.streams.transactions import Transaction
+
         return Transaction(self.api, publish_headers, timeout)
 
     def fast_batch(self, *, flow: int = 1000, skips_failures: bool = False) -> FastBatch:
@@ -319,6 +370,8 @@ class JetStream:
         ...     for number in range(100_000):
         ...         await batch.add("readings", str(number))
         """
+        from tradewind.client.streams.fast_batches import FastBatch
+
         return FastBatch(self.api, flow=flow, skips_failures=skips_failures)
 
     @opening
@@ -340,6 +393,8 @@ class JetStream:
 
         >>> messages = await js.subscribe_push("ORDERS", filter_subject="orders.new")
         """
+        from tradewind.client.streams.pushed import bind_push, create_push
+
         if consumer:
             if settings:
                 raise OptionsError(
@@ -359,7 +414,7 @@ class JetStream:
     ) -> PendingAck | None:
         """For other threads: `publish_async`, or None if that needs the loop right now."""
         seconds = self.api.timeout if timeout is None else timeout
-        if not self._window.is_ready(seconds):
+        if not self._window.is_ready(seconds) or self.api.schemas is not None:
             return None
         block = publish_block(headers, options)
         has_id = has_message_id(block)

@@ -287,8 +287,8 @@ class Stream:
         self.config = config
         self._configure()
         self.ids.set_window(config.duplicate_window, self.turn.monotonic_ns)
-        if limits_of(meta.config) != self.store.limits:
-            self.store.set_limits(limits_of(meta.config))
+        if (limits := limits_of(meta.config)) != self.store.limits:
+            self.store.set_limits(limits)
             self.store.begin_limits()
             self.turn.mark_dirty(self.ingest)
         if self.is_active:

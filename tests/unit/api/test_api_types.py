@@ -112,3 +112,9 @@ def test_requests_carry_the_configuration_and_how_to_take_it() -> None:
         b'{"stream_name":"S","config":{"name":"C","deliver_policy":"all","ack_policy":"none",'
         b'"replay_policy":"instant","num_replicas":0},"action":""}'
     )
+
+
+def test_a_server_that_tells_no_level_has_none() -> None:
+    """nats-server before 2.11; a client must not take its own level for that of the server."""
+    answer = b'{"memory": 0, "storage": 0, "api": {"total": 3, "errors": 0}}'
+    assert msgspec.json.decode(answer, type=responses.AccountInfo).api.level == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import tradewind.errors
 from sweeps import sweep
 from tradewind.api.errors import ERROR_KINDS, ApiError, ErrorKind
 from tradewind.client import api_errors
@@ -60,6 +62,14 @@ def test_a_misspelt_error_is_named() -> None:
     with pytest.raises(AttributeError, match="no error 'StreamLostError'"):
         _ = api_errors.StreamLostError  # type: ignore[attr-defined]
     assert StreamNotFoundError.__name__ == "StreamNotFoundError"
+
+
+def test_a_class_is_the_same_however_it_is_reached() -> None:
+    raised = make_api_error(404, 10037, "no message found")
+    assert type(raised) is api_errors.NoMessageFoundError
+    assert type(raised) is tradewind.errors.NoMessageFoundError
+    kept = pickle.dumps(api_errors.NoMessageFoundError)
+    assert pickle.loads(kept) is type(raised)
 
 
 def test_the_list_for_type_checkers_is_up_to_date() -> None:

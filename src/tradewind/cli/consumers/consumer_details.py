@@ -12,6 +12,7 @@ from tradewind.api.versioning import user_metadata
 from tradewind.cli.frame.output import Columns, Table, line, print_json
 from tradewind.cli.frame.text_formats import (
     count_text,
+    counted,
     duration_text,
     limit_text,
     since_text,
@@ -42,7 +43,7 @@ def show_consumer(info: ConsumerInfo, lag: DeliveryLag | None = None) -> None:
         add_cluster(columns, info.cluster)
     add_state(columns, info)
     if lag is not None and lag.messages:
-        columns.row("Lag", f"{count_text(lag.messages)} messages, oldest {lag_text(lag)}")
+        columns.row("Lag", f"{counted(lag.messages, 'message')}, oldest {lag_text(lag)}")
     columns.print()
 
 

@@ -1,13 +1,15 @@
-"""`tradewind schema`: JSON schemas of the documents of the JetStream API, and of our own.
+"""`tradewind schema`: schemas of payloads by subject, and those of the JetStream API.
 
-Owns their names; the schemas are generated from the types in `tradewind.api`, which the server and
-the client use.
+Owns which of the two a name means: one of the API first, as with the `nats` command. The schemas of
+the API are generated from the types in `tradewind.api`, which the server and the client use. The
+schemas of payloads are in a bucket; see `payload_schemas`.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,12 +25,15 @@ from tradewind.api.responses import TYPE_PREFIX, PubAck, type_of
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.truncation_types import OWN_TYPE_PREFIX
 from tradewind.cli.frame.failures import CommandError, near
-from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.message_text import read_input
 from tradewind.cli.frame.output import Table, json_text, line, print_json
 from tradewind.cli.frame.settings import connect
+from tradewind.cli.reference import payload_schemas
+from tradewind.errors import TradewindError
 
-app = CommandApp("Schemas of the JetStream API")
+app = CommandApp("Schemas of payloads, and of the JetStream API")
+app.include(payload_schemas.app)
 
 
 @cache
@@ -56,16 +61,42 @@ def _short(name: str) -> str:
     return name.removeprefix(TYPE_PREFIX).removeprefix(OWN_TYPE_PREFIX)
 
 
+def _full_name(name: str) -> str:
+    """The full name of a schema of the API; empty if it is none."""
+    return next((each for each in schemas() if name in (each, _short(each))), "")
+
+
+def is_api_name(name: str) -> bool:
+    """Whether a schema of the API has this name."""
+    return bool(_full_name(name))
+
+
+def _is_of_payloads(name: str, show_payload: Callable[[], None]) -> bool:
+    """Whether a name is that of a schema of payloads, which has been shown then."""
+    if is_api_name(name):
+        return False
+    try:
+        show_payload()
+    except CommandError:
+        raise
+    except TradewindError:
+        # No such schema, or no server: the name may be one of the API, mistyped.
+        if near(_short(name), [_short(each) for each in schemas()]):
+            return False
+        raise
+    return True
+
+
 def _schema(name: str) -> tuple[str, type[ApiStruct]]:
     known = schemas()
-    full = next((each for each in known if name in (each, _short(each))), "")
+    full = _full_name(name)
     if not full:
         hint = near(_short(name), [_short(each) for each in known])
         raise CommandError(f"schema {name!r} does not exist{hint}", "see: tradewind schema search")
     return full, known[full]
 
 
-@app.command("search", aliases=("find", "list", "ls"))
+@app.command("search", aliases=("find", "list"))
 def search(
     match: Annotated[str, Argument(metavar="MATCH", help="A regular expression")] = "",
     json: JsonFlag = False,
@@ -89,13 +120,34 @@ def search(
     table.print()
 
 
+@app.command("ls")
+def list_all(
+    match: Annotated[str, Argument(metavar="MATCH", help="A regular expression")] = "",
+    payloads: Annotated[bool, Option("--payloads", help="Only schemas of payloads")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """List the schemas of payloads, and those of the API, optionally those that match."""
+    if payloads:
+        payload_schemas.list_schemas(match, json=json)
+        return
+    if not match and not json:
+        payload_schemas.list_if_reachable()
+    search(match, json)
+
+
 @app.command("info", aliases=("show", "view"))
 def show(
     name: Annotated[
-        str, Argument(metavar="SCHEMA", help="Schema name, such as stream_configuration")
+        str, Argument(metavar="SCHEMA", help="Schema name, such as order or stream_configuration")
     ],
+    version: Annotated[
+        int, Option("--version", min=0, help="Version of a schema of payloads; the newest")
+    ] = 0,
+    json: JsonFlag = False,
 ) -> None:
-    """Show a JSON schema."""
+    """Show a schema."""
+    if _is_of_payloads(name, partial(payload_schemas.show_schema, name, version, json=json)):
+        return
     full, kind = _schema(name)
     document: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -109,11 +161,20 @@ def show(
 def validate(
     name: Annotated[str, Argument(metavar="SCHEMA")],
     file: Annotated[str, Argument(metavar="FILE", help="File; - for standard input")],
+    version: Annotated[
+        int, Option("--version", min=0, help="Version of a schema of payloads; the newest")
+    ] = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Validate a document against a schema; unknown fields are errors."""
-    full, kind = _schema(name)
+    """Validate a payload, or a document of the API, against its schema.
+
+    Unknown fields of documents of the API are errors.
+    """
     data = read_input() if file == "-" else Path(file).read_bytes()
+    check = partial(payload_schemas.check_payload, name, version, file, data, json=json)
+    if _is_of_payloads(name, check):
+        return
+    full, kind = _schema(name)
     problem = ""
     try:
         decode_request(kind, data)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import datetime
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from tradewind.api.responses import PagedResponse
 from tradewind.api.stream_types import ErrorDetail
 from tradewind.api.times import format_time
 from tradewind.client.api_errors import make_api_error
+from tradewind.client.core.payloads import payload_bytes
 from tradewind.client.errors import (
     BadAnswerError,
     ClientError,
@@ -38,7 +39,7 @@ from tradewind.status_codes import NO_RESPONDERS
 from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
-    from tradewind.client.connection import Connection, HeaderInput
+    from tradewind.client.connection import Connection, HeaderInput, Payload
     from tradewind.client.core.message import Msg
 
 Answer = TypeVar("Answer", bound=ApiStruct)
@@ -59,6 +60,13 @@ class _Refusal(msgspec.Struct):
 
 
 _REFUSALS = msgspec.json.Decoder(_Refusal)
+
+
+class PublishCheck(Protocol):
+    """A check of payloads before they are published."""
+
+    def check(self, subject: str, payload: bytes, headers: HeaderInput | None = None) -> None:
+        """Raise an error if a payload must not be published on a subject."""
 
 
 class ApiRequests:
@@ -91,6 +99,13 @@ class ApiRequests:
         elif api_prefix:
             self.prefix = api_prefix.rstrip(".") + "."
         self.timeout = options.timeout if timeout is None else timeout
+        # Payloads are checked before they are sent, once a program has asked for it.
+        self.schemas: PublishCheck | None = None
+
+    def check_payload(self, subject: str, payload: Payload, headers: HeaderInput | None) -> None:
+        """SchemaViolationError if payloads are checked, and this one is wrong."""
+        if self.schemas is not None:
+            self.schemas.check(subject, payload_bytes(payload), headers)
 
     def subject(self, endpoint: str, stream: str = "", consumer: str = "", rest: str = "") -> str:
         """The subject of an endpoint of `tradewind.api.endpoints`, with this prefix."""

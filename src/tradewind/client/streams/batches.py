@@ -45,6 +45,7 @@ class Batch:
         expect_last_sequence: int | None = None,
     ) -> None:
         """Add a message. The first one waits for the server to open the batch."""
+        self._api.check_payload(subject, payload, headers)
         made = self._next_headers(headers, expect_last_sequence, expect_last_subject_sequence)
         if self._count > 1:
             await self._api.connection.publish(subject, payload, headers=made)
@@ -69,6 +70,7 @@ class Batch:
         expect_last_sequence: int | None = None,
     ) -> PubAck:
         """Add the last message and store them all; the PubAck has its sequence and the count."""
+        self._api.check_payload(subject, payload, headers)
         made = self._next_headers(headers, expect_last_sequence, expect_last_subject_sequence)
         made["Nats-Batch-Commit"] = "1"
         self._is_closed = True

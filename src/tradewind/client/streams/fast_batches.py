@@ -137,6 +137,8 @@ class FastBatch:
         if self._is_closed:
             raise OptionsError("batch: it has ended; start another one")
         self._check()
+        if operation != _END:
+            self._api.check_payload(subject, payload, headers)
         if self._subscription is None:
             self._subscription = await self._connection.subscribe(
                 f"{self._inbox}.>", callback=self._received

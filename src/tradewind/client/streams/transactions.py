@@ -87,6 +87,7 @@ class Transaction:
         if isinstance(made, bytes):
             raise OptionsError("headers: must be a mapping, not an encoded block, in a transaction")
         data = payload_bytes(payload)
+        self._api.check_payload(subject, data, made)
         member: dict[str, Any] = {
             "subject": subject,
             "payload": base64.b64encode(data).decode(),

@@ -16,7 +16,8 @@ import msgspec
 from tradewind.api.times import format_time, parse_time
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.core.headers import Headers
-from tradewind.client.streams.direct import read_batch
+from tradewind.client.streams.direct import DirectMessage, read_batch
+from tradewind.dashboard.data.message_filters import has_text
 from tradewind.subjects import is_valid_subject
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ PAGE_BYTES: Final = 2 << 20
 # A text search covers this many messages before the page says where it stopped.
 LOOKED_AT_MAX: Final = 2000
 LOOKED_AT_SINGLY_MAX: Final = 200
+# Messages of a batch that is read message by message.
+SINGLE_GETS_MAX: Final = 64
 # The part of a payload shown in a list, and on the page of one message.
 EXCERPT_BYTES: Final = 160
 SHOWN_BYTES_MAX: Final = 256 * 1024
@@ -74,14 +77,7 @@ class Search:
 
     def takes(self, message: ListedMessage) -> bool:
         """Whether the text is in the payload, the subject or a header; case is ignored."""
-        if not self.text:
-            return True
-        wanted = self.text.casefold()
-        if wanted in message.data.decode(errors="replace").casefold():
-            return True
-        if wanted in message.subject.casefold():
-            return True
-        return any(wanted in f"{name}: {value}".casefold() for name, value in message.headers)
+        return not self.text or has_text(message, self.text)
 
 
 @dataclass(slots=True)
@@ -152,7 +148,7 @@ class MessageReader:
         it has, not as many as the stream has.
         """
         last, first = self._info.state.last_seq, max(self._info.state.first_seq, 1)
-        window = PAGE_ROWS if not search.text else PAGE_ROWS * 8
+        window = PAGE_ROWS * 8 if search.text else PAGE_ROWS
         while True:
             start = max(first, last - window + 1)
             page = await self._window(search, start)
@@ -188,27 +184,55 @@ class MessageReader:
                     bytes_max=PAGE_BYTES,
                 )
                 for item in batch.messages:
-                    yield ListedMessage(
-                        item.sequence,
-                        item.subject,
-                        parse_time(item.time),
-                        _fields(item.message.headers),
-                        item.message.data,
-                    )
+                    yield _listed(item)
                 if not batch.pending or not batch.messages:
                     return
                 start = batch.messages[-1].sequence + 1
         while start <= SEQUENCE_MAX:
+            found = await self._next(pattern, start)
+            if found is None:
+                return
+            yield found
+            start = found.sequence + 1
+
+    async def batch(
+        self, pattern: str, start: int, messages_max: int, bytes_max: int
+    ) -> list[ListedMessage]:
+        """Some messages of a subject from a sequence on; none at the end of the stream."""
+        if self._info.config.allow_direct:
             try:
-                found = await self._js.manager.streams.get_message(
-                    self._name, seq=start, next_by_subject=pattern
+                found = await read_batch(
+                    self._js.api,
+                    self._name,
+                    pattern,
+                    start=start,
+                    messages_max=messages_max,
+                    bytes_max=bytes_max,
                 )
             except NoMessageFoundError:
-                return
-            yield ListedMessage(
-                found.seq, found.subject, found.time_ns, _fields(found.headers), found.data
+                return []
+            return [_listed(item) for item in found.messages]
+        messages: list[ListedMessage] = []
+        size = 0
+        while len(messages) < min(messages_max, SINGLE_GETS_MAX) and size < bytes_max:
+            one = await self._next(pattern, start)
+            if one is None:
+                break
+            messages.append(one)
+            size += len(one.data)
+            start = one.sequence + 1
+        return messages
+
+    async def _next(self, pattern: str, start: int) -> ListedMessage | None:
+        try:
+            found = await self._js.manager.streams.get_message(
+                self._name, seq=start, next_by_subject=pattern
             )
-            start = found.seq + 1
+        except NoMessageFoundError:
+            return None
+        return ListedMessage(
+            found.seq, found.subject, found.time_ns, _fields(found.headers), found.data
+        )
 
     async def _at_time(self, search: Search) -> int:
         if search.start_time_ns > TIME_NS_MAX:
@@ -234,6 +258,16 @@ class _GetAnswer(msgspec.Struct):
     """The answer to a get of which only the sequence is used."""
 
     message: _FoundMessage | None = None
+
+
+def _listed(item: DirectMessage) -> ListedMessage:
+    return ListedMessage(
+        item.sequence,
+        item.subject,
+        parse_time(item.time),
+        _fields(item.message.headers),
+        item.message.data,
+    )
 
 
 def _fields(headers: Headers) -> list[tuple[str, str]]:

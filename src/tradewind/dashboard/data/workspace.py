@@ -28,6 +28,7 @@ from tradewind.dashboard.data.catalog import (
 from tradewind.dashboard.data.chart_history import ChartHistory
 from tradewind.dashboard.data.dead_letter_data import Redrives
 from tradewind.dashboard.data.integrity import Integrity
+from tradewind.dashboard.data.message_search import MessageSearches
 from tradewind.dashboard.data.rights import ALL_RIGHTS, Rights, ask_rights
 from tradewind.dashboard.data.samplers import Observation, Question, Samplers
 from tradewind.dashboard.data.sql_data import Queries
@@ -83,6 +84,7 @@ class Workspace:
         self.transfers = Transfers()
         self.integrity = Integrity()
         self.redrives = Redrives()
+        self.searches = MessageSearches()
         self.watches = Watches(lambda: self.jetstream)
         self._connection: Connection | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -119,6 +121,7 @@ class Workspace:
         await self.samplers.close()
         await self.watches.close()
         await self.redrives.close()
+        await self.searches.close()
         if self._starting is not None:
             self._starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -23,6 +23,7 @@ from tradewind.dashboard.data.message_data import (
 from tradewind.dashboard.data.page_texts import count, many, moment, size
 from tradewind.dashboard.data.problems import problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, shown_text, tag
+from tradewind.dashboard.look.json_markup import json_tree
 from tradewind.dashboard.look.page_layout import (
     card,
     facts,
@@ -45,6 +46,7 @@ from tradewind.dashboard.views.call import (
     number,
     time_ns,
 )
+from tradewind.dashboard.views.decoded_views import decoded_card
 from tradewind.dashboard.views.stream_views import stream_heading
 from tradewind.errors import TradewindError
 from tradewind.subjects import is_valid_literal, is_valid_subject
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 # The number of positions of the slider, however long the stream is.
 SLIDER_STEPS: Final = 1000
 COLUMNS: Final = ("Sequence#", "Time", "Subject", "Size#", "Payload")
+VIEWS: Final = {"text": "Text", "json": "JSON", "hex": "Hex"}
 # Headers that would give a copy of a message another meaning than a new message.
 NOT_COPIED: Final = ("Nats-Expected-", "Nats-Msg-Id", "Nats-Rollup", "Nats-Schedule")
 
@@ -118,12 +121,18 @@ def _finder(call: Call, info: StreamInfo, search: Search) -> Markup:
             field("Contains", "text", search.text),
             tag("button", "Show", class_="main"),
             tag("a", "Newest", href=address("streams", name, "messages"), class_="button"),
+            tag("a", "Search", href=_whole_search(name, search), class_="button"),
             action=address("streams", name, "messages"),
             method="get",
             class_="row",
         ),
         _slider(call, info, search) if state.messages > PAGE_ROWS else None,
     )
+
+
+def _whole_search(name: str, search: Search) -> str:
+    """The address of a search with the same conditions."""
+    return address("streams", name, "search", subject=search.subject, text=search.text)
 
 
 def _slider(call: Call, info: StreamInfo, search: Search) -> Markup:
@@ -198,8 +207,9 @@ def _rows(name: str, found: MessagePage, *, is_newest: bool) -> Markup:
 def _more(name: str, search: Search, found: MessagePage, info: StreamInfo) -> list[Child]:
     links: list[Child] = []
     if found.is_cut:
-        text = f"{many(found.looked_at, 'message')} searched; there may be more."
-        links.append(tag("p", text, class_="notice warning"))
+        text = f"{many(found.looked_at, 'message')} searched; there may be more. "
+        whole = tag("a", "Search the whole stream", href=_whole_search(name, search))
+        links.append(tag("p", text, whole, class_="notice warning"))
     query = {"subject": search.subject, "text": search.text}
     path = ("streams", name, "messages")
     steps: list[Child] = []
@@ -264,6 +274,7 @@ async def show_one(call: Call) -> Answer:
             card("", facts(about)),
             card("Headers", facts(headers)) if headers else None,
             card("Payload", *payload_views(message.data, path, call.query.get("as", ""))),
+            await decoded_card(call, message, path),
             tag("p", _beside(name, message.sequence), class_="pager"),
         )
     )
@@ -280,20 +291,27 @@ def _beside(name: str, sequence: int) -> list[Child]:
 def payload_views(data: bytes, path: tuple[str, ...], wanted: str) -> list[Child]:
     """A payload as text, JSON or hex, with links to the other views."""
     made = as_json(data)
-    view = wanted if wanted in ("text", "json", "hex") else "json" if made is not None else "text"
-    views = [("text", "Text"), ("json", "JSON"), ("hex", "Hex")]
+    view = wanted if wanted in VIEWS else "json" if made is not None else "text"
     parts: list[Child] = [
-        tabs([(label, address(*path, **{"as": key}), key == view) for key, label in views])
+        tabs([(label, address(*path, **{"as": key}), key == view) for key, label in VIEWS.items()])
     ]
     if not data:
         return [tag("p", "The payload is empty.", class_="empty")]
     if view == "json" and made is None:
         return [*parts, tag("p", "This is not JSON.", class_="empty")]
-    text = {"json": made or "", "hex": as_hex(data), "text": as_text(data)}[view]
-    parts.append(tag("pre", text, id="payload"))
+    parts.append(copy_button("#payload"))
+    if view == "json":
+        assert made is not None, "checked above"
+        return [*parts, json_tree(made) or tag("pre", made, id="payload")]
+    parts.append(tag("pre", as_hex(data) if view == "hex" else as_text(data), id="payload"))
     if view == "text" and len(data) > SHOWN_BYTES_MAX:
         parts.append(tag("p", f"The first {size(SHOWN_BYTES_MAX)}.", class_="faint"))
     return parts
+
+
+def copy_button(target: str) -> Markup:
+    """A button that copies the text of an element; the script of the page does that."""
+    return tag("button", "Copy", type="button", class_="copy", data_copy=target)
 
 
 async def download(call: Call) -> Answer:
@@ -385,8 +403,21 @@ async def show_publish(call: Call) -> Answer:
         class_="stack",
     )
     title = "Publish a message"
-    note = call.refusal_note({"subject": "Subject", "headers": "Headers", "payload": "Payload"})
-    return PageAnswer(page(call.visit, "streams", title, heading(title), note, card("", content)))
+    ways = message_tabs("publish", subject=subject)
+    labels = {"subject": "Subject", "headers": "Headers", "payload": "Payload"}
+    note = call.refusal_note(labels)
+    top = [heading(title), ways, note]
+    return PageAnswer(page(call.visit, "streams", title, top, card("", content)))
+
+
+def message_tabs(here: str, *, subject: str = "") -> Markup:
+    """The two ways to send a message."""
+    return tabs(
+        [
+            ("Publish to a stream", address("publish", subject=subject), here == "publish"),
+            ("Send a request", address("request", subject=subject), here == "request"),
+        ]
+    )
 
 
 def kept_headers(message: ListedMessage) -> list[tuple[str, str]]:

@@ -41,12 +41,14 @@ from tradewind.dashboard.views import (
     consumer_list_views,
     consumer_views,
     dead_letter_views,
+    finding_views,
     kv_changes,
     kv_views,
     message_views,
     object_views,
     overview,
     pipeline_views,
+    request_views,
     search_views,
     sql_views,
     stream_backups,
@@ -92,7 +94,7 @@ LETTERS: Final = "/dead-letters/{stream}"
 LETTER: Final = LETTERS + "/{sequence}"
 VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/", overview.show),
-    ("/search", search_views.show),
+    ("/search", finding_views.show),
     ("/streams", stream_list_views.show),
     ("/new-stream", stream_forms.show_new),
     (STREAM, stream_views.show),
@@ -111,10 +113,13 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/restore", stream_backups.show_restore),
     (STREAM + "/messages", message_views.show),
     (STREAM + "/messages/slide", message_views.slide),
+    (STREAM + "/search", search_views.show),
+    (STREAM + "/search/export", search_views.save),
     (MESSAGE, message_views.show_one),
     (MESSAGE + "/payload", message_views.download),
     (MESSAGE + "/delete", message_views.show_delete),
     ("/publish", message_views.show_publish),
+    ("/request", request_views.show),
     ("/connections", connection_views.show),
     ("/consumers", consumer_list_views.show_all),
     ("/accounts", account_views.show),
@@ -161,6 +166,10 @@ CHANGES: Final[tuple[tuple[str, View, View | None], ...]] = (
     (STREAM + "/seal", stream_changes.seal, stream_changes.show_seal),
     (STREAM + "/delete", stream_changes.delete, stream_changes.show_delete),
     (MESSAGE + "/delete", message_views.delete, None),
+    (STREAM + "/search", search_views.begin, search_views.show),
+    (STREAM + "/search/stop", search_views.stop, None),
+    (STREAM + "/search/continue", search_views.proceed, search_views.show),
+    ("/request", request_views.send, request_views.show),
     ("/publish", message_views.publish, message_views.show_publish),
     ("/kv/{bucket}/-/put", kv_changes.put, kv_changes.show_refused),
     ("/kv/{bucket}/-/delete", kv_changes.delete, kv_changes.show_delete),
@@ -193,6 +202,10 @@ CHANGES: Final[tuple[tuple[str, View, View | None], ...]] = (
     (PIPELINE + "/check", pipeline_views.check, None),
     ("/sql", sql_views.run, None),
     ("/sql/{run}/cancel", sql_views.cancel, None),
+)
+# Forms that only read, so that --read-only permits them.
+HARMLESS: Final = frozenset(
+    (STREAM + "/search", STREAM + "/search/stop", STREAM + "/search/continue")
 )
 # Uploads by the script of a page.
 FILES: Final[tuple[tuple[str, View], ...]] = (
@@ -274,7 +287,7 @@ class _RequestHandler:
         return answer
 
     def changing(
-        self, view: View, form_view: View | None = None
+        self, view: View, form_view: View | None = None, *, is_harmless: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
         """The handler of a form."""
 
@@ -289,7 +302,7 @@ class _RequestHandler:
                 return self.failed(visit, Problem("failed", str(error)), 400)
             if not self.sessions.is_csrf(visitor.session_id, fields.get("csrf", "")):
                 return self.failed(visit, Problem("refused", STALE), 403)
-            if self.is_read_only:
+            if self.is_read_only and not is_harmless:
                 return self.failed(visit, Problem("denied", READ_ONLY), 403)
             call = self.call(request, visitor.login, visit, fields)
             return await self.run(view, call, visitor, form_view)
@@ -527,7 +540,11 @@ def build_application(
         Route("/static/{name}", static_file, methods=["GET"]),
         *(Route(path, handler.reading(view), methods=["GET"]) for path, view in VIEWS),
         *(
-            Route(path, handler.changing(view, form_view), methods=["POST"])
+            Route(
+                path,
+                handler.changing(view, form_view, is_harmless=path in HARMLESS),
+                methods=["POST"],
+            )
             for path, view, form_view in CHANGES
         ),
         *(Route(path, handler.sending(view), methods=["PUT"]) for path, view in FILES),

@@ -11,10 +11,10 @@ it would skip the stream only in the moment between the two renames.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -26,6 +26,9 @@ from tradewind.store.format.meta import check_meta_sum, meta_sum
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
+
+_UNFINISHED_FILE: Final = META_FILE + TEMPORARY_SUFFIX
+_UNFINISHED_SUM: Final = META_SUM_FILE + TEMPORARY_SUFFIX
 
 
 class FoundMeta(msgspec.Struct, frozen=True):
@@ -79,7 +82,9 @@ class MetaRewrite(JointStep):
     def _write(self) -> None:
         """Write both files under temporary names."""
         disk, folder = self._disk, self._path
-        if has_meta(disk, folder):
+        names = disk.list_directory(folder)
+        # Files of an interrupted write may be the only good ones.
+        if _is_unfinished(names) and _has_meta(names):
             finish_meta(disk, folder, find_meta(disk, folder, self._key_text))
         total = meta_sum(self._data, self._key_text)
         for name, content in ((META_SUM_FILE, total), (META_FILE, self._data)):
@@ -119,8 +124,15 @@ class MetaRewrite(JointStep):
 
 def has_meta(disk: Disk, folder: str) -> bool:
     """Whether the folder has a stream or consumer: a sum, or a pair that only lacks a rename."""
-    names = set(disk.list_directory(folder))
-    return META_SUM_FILE in names or {META_FILE, META_SUM_FILE + TEMPORARY_SUFFIX} <= names
+    return _has_meta(disk.list_directory(folder))
+
+
+def _has_meta(names: Collection[str]) -> bool:
+    return META_SUM_FILE in names or (META_FILE in names and _UNFINISHED_SUM in names)
+
+
+def _is_unfinished(names: Collection[str]) -> bool:
+    return _UNFINISHED_FILE in names or _UNFINISHED_SUM in names
 
 
 def find_meta(disk: Disk, folder: str, key_text: str) -> FoundMeta:

@@ -31,6 +31,8 @@ from tradewind.store.format.layout import META_FILE
 DEPTH_MAX: Final = 32
 _FRACTION: Final = re.compile(r"\.\d*(?=[Z+-])", re.ASCII)
 _ESCAPED: Final = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029]')
+# What msgspec escapes, and what Go escapes beside that.
+_UNLIKE_GO: Final = re.compile(rb"[\\<>&]|\xe2\x80[\xa8\xa9]")
 _SHORT_ESCAPES: Final = {
     '"': '\\"',
     "\\": "\\\\",
@@ -53,24 +55,26 @@ class _Write(Enum):
 class _Field(msgspec.Struct, frozen=True):
     """A field of a Go struct; `zero` is written for an absent field that is always written."""
 
-    name: str
     write: _Write
     zero: Any
     # The fields of the object in it, or of each object in the list in it.
-    fields: tuple[_Field, ...]
+    fields: Mapping[str, _Field]
     # The kind of its value, as in `Shape`.
     kind: str
 
 
+_NO_FIELDS: Final[Mapping[str, _Field]] = {}
+
+
 @functools.cache
-def _fields_of(struct: type[ApiStruct]) -> tuple[_Field, ...]:
-    """The fields of a struct of the API, which has them in the order of Go's."""
+def _fields_of(struct: type[ApiStruct]) -> Mapping[str, _Field]:
+    """The fields of a struct of the API by their names, in the order of Go's."""
     plain = struct()
     always = msgspec.to_builtins(plain)
-    return tuple(
-        _Field(name, _write_of(name, plain, always), always.get(name), _inner(shape), shape.kind)
+    return {
+        name: _Field(_write_of(name, plain, always), always.get(name), _inner(shape), shape.kind)
         for name, shape in shapes_of(struct).items()
-    )
+    }
 
 
 def _write_of(name: str, plain: ApiStruct, always: Mapping[str, Any]) -> _Write:
@@ -80,9 +84,9 @@ def _write_of(name: str, plain: ApiStruct, always: Mapping[str, Any]) -> _Write:
     return _Write.UNLESS_NULL if getattr(plain, name) is None else _Write.UNLESS_ZERO
 
 
-def _inner(shape: Shape) -> tuple[_Field, ...]:
+def _inner(shape: Shape) -> Mapping[str, _Field]:
     struct = shape.struct or (shape.item.struct if shape.item is not None else None)
-    return _fields_of(struct) if struct is not None else ()
+    return _fields_of(struct) if struct is not None else _NO_FIELDS
 
 
 class StreamMeta(msgspec.Struct, frozen=True):
@@ -161,50 +165,60 @@ def check_meta_sum(data: bytes, stored_sum: bytes, key_text: str, path: str = ME
 def _encode(
     head: dict[str, str],
     config: Mapping[str, Any],
-    fields: tuple[_Field, ...],
+    fields: Mapping[str, _Field],
     created_ns: int | None,
 ) -> bytes:
     created = {} if created_ns is None else {"Created": format_time(created_ns)}
-    parts = [f"{_quote(name)}:{_quote(value)}" for name, value in {**created, **head}.items()]
-    parts += _object_parts(config, fields)
-    return f"{{{','.join(parts)}}}".encode()
+    document = {**created, **head}
+    for name, value in _members(config, fields).items():
+        document.setdefault(name, value)
+    data = msgspec.json.encode(document)
+    return data if _UNLIKE_GO.search(data) is None else _json(document).encode()
 
 
-def _object_parts(values: Mapping[str, Any], fields: tuple[_Field, ...]) -> list[str]:
+def _members(values: Mapping[str, Any], fields: Mapping[str, _Field]) -> dict[str, Any]:
     """The members of an object: known ones in the order of the struct, then the others."""
-    parts = []
-    for field in fields:
-        value = values.get(field.name)
+    members: dict[str, Any] = {}
+    for name, field in fields.items():
+        value = values.get(name)
         if value is None:
             if field.write is not _Write.ALWAYS:
                 continue
             value = field.zero
         elif field.write is _Write.UNLESS_ZERO and not value:
             continue
-        if field.kind == "time" and isinstance(value, str):
-            value = _trim_fraction(value)
-        parts.append(f"{_quote(field.name)}:{_json(value, field.fields)}")
-    known = {field.name for field in fields}
-    parts += [
-        f"{_quote(name)}:{_json(value)}" for name, value in values.items() if name not in known
-    ]
-    return parts
+        if isinstance(value, str):
+            members[name] = _trim_fraction(value) if field.kind == "time" else value
+        else:
+            members[name] = _ordered(value, field.fields)
+    for name in values:
+        if name not in fields:
+            members[name] = _ordered(values[name])
+    return members
 
 
-def _json(value: Any, fields: tuple[_Field, ...] = ()) -> str:
-    """A value as Go writes it; maps have their keys in order, structs their fields."""
+def _ordered(value: Any, fields: Mapping[str, _Field] = _NO_FIELDS) -> Any:
+    """A value with the members of all objects in Go's order: maps by their keys, structs by their
+    fields.
+    """
+    if isinstance(value, Mapping):
+        if fields:
+            return _members(value, fields)
+        return {name: _ordered(value[name]) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_ordered(item, fields) for item in value]
+    return value
+
+
+def _json(value: Any) -> str:
+    """An ordered value with all that Go escapes."""
     if isinstance(value, str):
         return _quote(value)
-    if isinstance(value, Mapping):
-        members = _object_parts(value, fields) if fields else _map_parts(value)
-        return f"{{{','.join(members)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join(_json(item, fields) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_quote(name)}:{_json(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"
     return msgspec.json.encode(value).decode()
-
-
-def _map_parts(values: Mapping[str, Any]) -> list[str]:
-    return [f"{_quote(name)}:{_json(values[name])}" for name in sorted(values)]
 
 
 def _quote(text: str) -> str:
@@ -260,19 +274,18 @@ def _is_too_deep(document: dict[str, Any]) -> bool:
     return True
 
 
-def _unknown_fields(document: Mapping[str, Any], fields: tuple[_Field, ...]) -> tuple[str, ...]:
+def _unknown_fields(document: Mapping[str, Any], fields: Mapping[str, _Field]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_walk_unknown(document, fields, "")))
 
 
 def _walk_unknown(
-    values: Mapping[str, Any], fields: tuple[_Field, ...], prefix: str
+    values: Mapping[str, Any], fields: Mapping[str, _Field], prefix: str
 ) -> Iterator[str]:
-    known = {field.name: field for field in fields}
     for name, value in values.items():
-        if name not in known:
+        if name not in fields:
             yield prefix + name
             continue
-        nested = known[name].fields
+        nested = fields[name].fields
         for item in value if isinstance(value, list) else [value]:
             if nested and isinstance(item, dict):
                 yield from _walk_unknown(item, nested, f"{prefix}{name}.")
