@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What the demo needs, and what development needs beside it.
-RUN_EXTRAS := dashboard spark
+RUN_EXTRAS := dashboard frames spark
 EXTRAS := dev dashboard spark delta iceberg
 CYTHON_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd') $(wildcard $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd')))
 PORT ?= 4222

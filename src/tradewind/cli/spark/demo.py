@@ -73,12 +73,16 @@ def run(
             live.start()
             live.update(picture(moment), refresh=True)
 
+        def wait(text: str) -> None:
+            live.start()
+            live.update(text, refresh=True)
+
         def say(text: str) -> None:
             live.stop()
             console.print(visible_lines(text), markup=False, soft_wrap=True)
 
         try:
-            run_demo(settings, Screen(say, draw), dashboard)
+            run_demo(settings, Screen(say, draw, wait), dashboard)
         finally:
             live.stop()
         return
@@ -92,7 +96,12 @@ def run(
                     line(each)
             flush()
 
-    run_demo(settings, Screen(_print_line, log), dashboard)
+    def log_waiting(text: str) -> None:
+        if time.monotonic() >= due[0]:
+            due[0] = time.monotonic() + LINE_SECONDS
+            _print_line(text)
+
+    run_demo(settings, Screen(_print_line, log, log_waiting), dashboard)
 
 
 def _print_line(text: str) -> None:
@@ -136,14 +145,20 @@ def _run_without_spark(settings: DemoSettings, dashboard_port: int) -> None:
 
 
 @contextmanager
-def _open_dashboard(url: str, *, port: int, pipeline: Path | None) -> Iterator[str]:
+def _open_dashboard(
+    url: str, system_url: str, *, port: int, pipeline: Path | None
+) -> Iterator[str]:
     """The dashboard of the demo's server, on this port or on a free one if that is taken."""
     from tradewind.client.core.connect_options import ConnectOptions
     from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
     def settings(port: int) -> DashboardSettings:
-        options = ConnectOptions(servers=url)
-        return DashboardSettings(options, port=port, pipelines=(str(pipeline),) if pipeline else ())
+        return DashboardSettings(
+            ConnectOptions(servers=url),
+            port=port,
+            pipelines=(str(pipeline),) if pipeline else (),
+            system_options=ConnectOptions(servers=system_url),
+        )
 
     with ExitStack() as opened:
         try:
