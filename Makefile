@@ -186,12 +186,14 @@ lakes: build
 docs: build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# The pictures of README.md and docs: the dashboard in a browser, and a recording of the demo.
+# The pictures of README.md and docs: the dashboard in a browser, and a recording of the demo. Every
+# page in three widths and two colours is in build/pictures, to be looked at.
 pictures: build $(VENV)/.browser
 	fc-list | grep -q Inter || apt-get install -y -q fonts-inter >/dev/null 2>&1 || \
 		echo "No font Inter: the pictures have the fallback font (apt-get install fonts-inter)"
 	$(BIN)/python tools/screenshots.py
 	$(BIN)/python tools/screenshots.py --spark
+	$(BIN)/python tools/screenshots.py --all build/pictures
 	$(BIN)/python tools/recording.py
 
 # sdist and wheels in dist/, tried in an empty environment on each Python that the machine has.
