@@ -584,7 +584,7 @@ def judged(data: bytes) -> None:
 register(
     EntryPoint(
         "payload that a search looks into",
-        ("dashboard.data.message_filters", "dashboard.look.json_markup"),
+        ("dashboard.data.message_filters", "dashboard.look.folded_json"),
         1 << 20,
         judged,
         (*JSON_ATOMS, b',"a":[1,2]', b"[1],"),

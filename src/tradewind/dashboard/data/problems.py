@@ -24,6 +24,11 @@ _NO_LEADER: Final = (
     "There is no leader at the moment: an election is in progress, or too few servers are running."
 )
 _SUBJECT: Final = re.compile(r'"([^"]+)"')
+_MISSING: Final = (
+    client.BucketNotFoundError,
+    client.ObjectNotFoundError,
+    client.ScheduleNotFoundError,
+)
 _REFUSED: Final = (
     client.WrongRevisionError,
     client.KeyExistsError,
@@ -80,7 +85,10 @@ def problem_of(error: BaseException) -> Problem:
         client.DisconnectedError | client.ConnectionClosedError | client.NoServersError,
     ):
         return Problem("away", "The server is unreachable; reconnecting.")
-    if isinstance(error, client.BucketNotFoundError | client.ObjectNotFoundError):
+    if isinstance(
+        error,
+        client.BucketNotFoundError | client.ObjectNotFoundError | client.ScheduleNotFoundError,
+    ):
         return Problem("missing", str(error))
     if isinstance(error, _REFUSED):
         return Problem("refused", str(error))

@@ -26,8 +26,13 @@ PLACES: Final = (
     ("dead-letters", "Dead letters", "/dead-letters"),
     ("kv", "Key-value", "/kv"),
     ("objects", "Objects", "/objects"),
+    ("schedules", "Schedules", "/schedules"),
+    ("services", "Services", "/services"),
     ("pipelines", "Pipelines", "/pipelines"),
+    ("tables", "Tables", "/tables"),
     ("sql", "SQL", "/sql"),
+    ("templates", "Templates", "/templates"),
+    ("map", "Map", "/map"),
     ("connections", "Connections", "/connections"),
     ("accounts", "Accounts", "/accounts"),
 )

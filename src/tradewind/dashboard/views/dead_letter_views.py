@@ -20,7 +20,7 @@ from tradewind.dashboard.data.dead_letter_data import (
     has_own_letters,
 )
 from tradewind.dashboard.data.message_data import MessagePage, MessageReader, as_text, excerpt
-from tradewind.dashboard.data.page_texts import count, many, size, span_ns
+from tradewind.dashboard.data.page_texts import count, many, size
 from tradewind.dashboard.data.problems import MissingError, problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -37,7 +37,7 @@ from tradewind.dashboard.look.page_layout import (
     switch,
     table,
 )
-from tradewind.dashboard.look.time_texts import at
+from tradewind.dashboard.look.time_texts import ago, at
 from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
@@ -216,7 +216,7 @@ def _rows(name: str, found: MessagePage, *, is_newest: bool) -> Markup:
         rows.append(
             [
                 tag("a", str(letter.seq), href=address(PLACE, name, str(letter.seq))),
-                f"{span_ns(max(now_ns - message.time_ns, 0))}",
+                ago(message.time_ns, now_ns),
                 f"{letter.origin_stream} > {letter.origin_consumer}",
                 [letter.reason, " ", tag("small", letter.detail[:80])],
                 count(letter.deliveries),

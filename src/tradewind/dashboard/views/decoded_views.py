@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tradewind.dashboard.data.payload_decoding import WITH_SCHEMA, decode_payload_as, formats
 from tradewind.dashboard.data.problems import problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.folded_json import json_tree
 from tradewind.dashboard.look.inputs import Inputs
-from tradewind.dashboard.look.json_markup import json_tree
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from tradewind.dashboard.data.message_data import (
 from tradewind.dashboard.data.page_texts import count, many, moment, size
 from tradewind.dashboard.data.problems import problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, shown_text, tag
-from tradewind.dashboard.look.json_markup import json_tree
+from tradewind.dashboard.look.folded_json import json_tree
 from tradewind.dashboard.look.page_layout import (
     card,
     facts,

@@ -9,8 +9,8 @@ from tradewind.client.errors import NoRespondersError, OperationTimeoutError
 from tradewind.dashboard.data.message_data import as_json, as_text
 from tradewind.dashboard.data.page_texts import many, size
 from tradewind.dashboard.look.elements import Child, Markup, tag
+from tradewind.dashboard.look.folded_json import json_tree
 from tradewind.dashboard.look.inputs import submit, why_off
-from tradewind.dashboard.look.json_markup import json_tree
 from tradewind.dashboard.look.page_layout import card, facts, form, heading, page
 from tradewind.dashboard.views.call import (
     Answer,

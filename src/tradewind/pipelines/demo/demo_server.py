@@ -33,7 +33,7 @@ SERVER_NAME: Final = "tradewind-demo"
 SYSTEM_USER: Final = "system"
 PASSWORD_BYTES: Final = 16
 CONFIG_FILE: Final = "demo.conf"
-# Clients are the user of the global account, without a login; its password is used by nobody.
+# Clients become the user of the global account without a login; its password is never used.
 CONFIG: Final = """
 authorization {{ users: [ {{ user: demo, password: "{password}" }} ] }}
 no_auth_user: demo

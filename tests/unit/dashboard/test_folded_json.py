@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.dashboard.data.message_data import as_json
-from tradewind.dashboard.look.json_markup import LINES_MAX, json_tree
+from tradewind.dashboard.look.folded_json import LINES_MAX, json_tree
 
 SCALARS = (
     st.none()
