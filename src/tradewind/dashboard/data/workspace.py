@@ -206,6 +206,8 @@ class Workspace:
         if isinstance(event, Reconnected):
             # Events about streams meanwhile were not received.
             self.samplers.forget(NAMES_KEY)
+            # What was refused before may be allowed by this server.
+            self.survey.changed()
         if isinstance(event, ReconnectFailed | ErrorEvent):
             self._last_error = str(event.error)
 
