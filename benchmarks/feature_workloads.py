@@ -33,6 +33,8 @@ DEAD_METADATA = {
     "tradewind.dead_letter.on": "max_deliver,term,expired",
 }
 NAK_METADATA = {"tradewind.nak.delay": "0s"}
+ORDER_METADATA = {"tradewind.order_by": "header:Key"}
+KEYS = 1_000_000
 
 Act = Callable[["JetStream", int], Awaitable[int]]
 """Does so much, and gives how many messages it was."""
@@ -193,6 +195,26 @@ async def refuse_once(js: "JetStream", total: int) -> int:
     return total
 
 
+# ---------------------------------------------------------------------- order per key
+
+
+async def with_keys(js: "JetStream", total: int) -> int:
+    """Messages of many keys, in no order of the keys, and an ordered consumer."""
+    await js.manager.streams.add(name=OTHER, subjects=["other.*"])
+    settings = {"durable_name": "c", "ack_policy": "explicit", "metadata": ORDER_METADATA}
+    await js.manager.consumers.add(OTHER, **settings)
+    for number in range(total):
+        await js.publish_async("other.a", PAYLOAD, headers={"Key": str(number * 7_919 % KEYS)})
+    await js.publish_async_completed()
+    return total
+
+
+async def handle_keys(js: "JetStream", total: int) -> int:
+    """Read all, and acknowledge each."""
+    await read_all(js, OTHER, total, lambda message: message.ack())
+    return total
+
+
 # ---------------------------------------------------------------------- truncate
 
 
@@ -304,6 +326,12 @@ FEATURE_WORKLOADS = (
         RELAXED,
     ),
     Workload(
+        "order-keys",
+        "messages of a million keys, in order per key",
+        featuring(with_keys, handle_keys, count=100_000),
+        RELAXED,
+    ),
+    Workload(
         "truncate-undo",
         "half a stream removed and brought back, twice",
         featuring(with_messages, truncate, count=200_000),
@@ -331,6 +359,7 @@ FEATURE_WORKLOADS = (
         for name, words, use in (
             ("dead-letters", "dead letters", with_dead_letters),
             ("nak-policy", "a NAK policy", with_nak_policy),
+            ("order", "order per key", with_keys),
             ("truncate", "undo", use_truncate),
             ("templates", "a template", with_template),
             ("transactions", "transactions", use_transactions),

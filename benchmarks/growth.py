@@ -136,6 +136,15 @@ def svg_of(axis: Axis, curves: Curves) -> str:
     return chart(f"{axis.operation}, beside {axis.things}", axis.things, panels)
 
 
+def document(measured: dict[str, Curves]) -> str:
+    """All points of the axes that are done, and what they were measured on."""
+    points = {
+        name: {who: [dataclasses.asdict(point) for point in line] for who, line in each.items()}
+        for name, each in measured.items()
+    }
+    return json.dumps({"machine": facts(), "points": points}, indent=1)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Measure, print the table, and write the files; 1 if a server failed."""
     flags = parser()
@@ -162,16 +171,12 @@ def main(argv: list[str] | None = None) -> int:
             arguments.svg.mkdir(parents=True, exist_ok=True)
             target = arguments.svg / f"growth-{axis.name}.svg"
             target.write_text(svg_of(axis, measured[axis.name]))
+        if arguments.json is not None:
+            arguments.json.write_text(document(measured))
     print("| things | figure | server | first | last | shape |")
     print("|---|---|---|---:|---:|---|")
     for axis in axes:
         print("\n".join(rows(axis, measured[axis.name])))
-    if arguments.json is not None:
-        points = {
-            name: {who: [dataclasses.asdict(point) for point in line] for who, line in each.items()}
-            for name, each in measured.items()
-        }
-        arguments.json.write_text(json.dumps({"machine": facts(), "points": points}, indent=1))
     wanted = {axis.name: len(sizes_of(axis, arguments.size_max)) for axis in axes}
     complete = all(len(measured[name][OURS]) == count for name, count in wanted.items())
     return 0 if complete else 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from conftest import Cli
+from cli_outcome import Cli
 
 ORDER = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
 
@@ -83,4 +85,36 @@ def test_formats_are_told_by_the_name_of_the_file(cli: Cli, tmp_path: Path) -> N
     cli("schema", "add", "thing", str(written), "--subject", "things").ok()
     found = {e["name"]: e["format"] for e in cli("schema", "ls", "--payloads", "-j").ok().json}
     assert (found["reading"], found["thing"]) == ("avro", "json")
+    cli("kv", "rm", "TW_SCHEMAS", "-f").ok()
+
+
+def test_the_checks_of_a_stream_are_shown() -> None:
+    from tradewind.api.stream_types import SchemaChecks, StreamConfig, StreamInfo
+    from tradewind.cli.streams.stream_details import show_stream
+
+    checks = SchemaChecks(action="reject", checked=1200, wrong=3, last_problem="S.a: order.1: /id")
+    text = io.StringIO()
+    with redirect_stdout(text):
+        show_stream(StreamInfo(config=StreamConfig(name="S"), schema_checks=checks))
+        show_stream(StreamInfo(config=StreamConfig(name="T")))
+    shown = text.getvalue()
+    assert "Wrong Messages: 3 of 1,200, reject" in shown
+    assert "Last Problem: S.a: order.1: /id" in shown
+    assert shown.count("Schema Checks") == 1
+
+
+def test_bodies_are_shown_by_the_schema_of_their_subject(cli: Cli, tmp_path: Path) -> None:
+    avro = tmp_path / "reading.avsc"
+    avro.write_text('{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}')
+    cli("schema", "add", "reading", str(avro), "--subject", "shown.*").ok()
+    cli("stream", "add", "SHOWN", "--subjects", "shown.>", "--defaults").ok()
+    for subject, body in (("shown.a", "\x0e"), ("shown.a.b", "plain"), ("shown.c", "\x0e\x0e")):
+        cli("pub", subject, body, "--no-templates").ok()
+    shown = cli("sub", "--stream", "SHOWN", "--count", "3", "--raw", "--decode").ok()
+    assert shown.out.split("\n")[-4:] == ['{"id":7}', "plain", "\x0e\x0e", ""]
+    assert "shown.c: 1 bytes follow the record" in shown.err
+    lines = cli("sub", "--stream", "SHOWN", "--count", "2", "--json", "--decode").ok().out
+    found = [json.loads(one) for one in lines.splitlines() if one.startswith("{")]
+    assert [one.get("value") for one in found] == [{"id": 7}, None]
+    cli("stream", "rm", "SHOWN", "-f").ok()
     cli("kv", "rm", "TW_SCHEMAS", "-f").ok()

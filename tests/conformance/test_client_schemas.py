@@ -166,6 +166,18 @@ async def test_changes_of_the_bucket_are_followed(checked: JetStream) -> None:
     await js.publish("orders.new", b"?")
 
 
+async def test_keys_of_a_bucket_with_a_schema_can_be_deleted(js: JetStream) -> None:
+    bucket = await js.kv.create("prices")
+    await js.schemas.add("price", {"type": "number"}, subject="$KV.prices.*")
+    async with await js.use_schemas():
+        await bucket.put("apple", b"1.20")
+        with pytest.raises(SchemaViolationError):
+            await bucket.put("apple", b"cheap")
+        await bucket.delete("apple")
+        await bucket.purge("apple")
+        assert await bucket.get("apple") is None
+
+
 async def test_values_are_encoded_and_decoded_by_their_schema(js: JetStream) -> None:
     avro = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
     await js.schemas.add("reading", avro, subject="readings", format="avro")

@@ -42,6 +42,9 @@ _CONFIGURED = "a text of the configuration or the command line, which the operat
 _SMALL = "a pattern of bounded length, matched at a given place"
 
 ELSEWHERE = {
+    "backups.account_api": _JSON,
+    "backups.backup_places": _CONFIGURED,
+    "backups.repository_locks": _JSON,
     "broker.admission": _JSON,
     "broker.broker": _JSON,
     "broker.request_info": "a field that this server has written itself",

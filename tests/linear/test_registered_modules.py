@@ -17,7 +17,17 @@ from sweeps import sweep
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "tradewind"
 PACKAGES = (
-    *("api", "broker", "client", "consumer", "dashboard", "decoding", "jetstream", "jwt"),
+    *(
+        "api",
+        "backups",
+        "broker",
+        "client",
+        "consumer",
+        "dashboard",
+        "decoding",
+        "jetstream",
+        "jwt",
+    ),
     *("monitor", "otel", "route", "server", "stream", "wire"),
 )
 # What takes input apart.

@@ -25,6 +25,7 @@ from tradewind.api.names import (
 )
 from tradewind.api.own_errors import CHAIN_INVALID
 from tradewind.api.responses import JetStreamAccountLimits
+from tradewind.api.schema_rules import check_schema_rule
 from tradewind.api.source_rules import (
     check_mirror_and_sources,
     check_source_filters,
@@ -38,7 +39,7 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
-from tradewind.api.subject_tree import SubjectTree, numbered
+from tradewind.api.subject_tree import Effort, SubjectTree, numbered
 from tradewind.api.versioning import stored_metadata, stream_level, user_metadata
 from tradewind.durations import format_duration
 from tradewind.route.mapping import MappingError, check_compiled, check_mapping, compile_mapping
@@ -131,9 +132,11 @@ def check_stream_update(
     return new
 
 
-def check_overlap(config: StreamConfig, owners: SubjectTree[str]) -> None:
-    """ApiError if another stream takes some of its subjects."""
-    effort = owners.effort(config.subjects)
+def check_overlap(
+    config: StreamConfig, owners: SubjectTree[str], effort: Effort | None = None
+) -> None:
+    """ApiError if another stream takes some of its subjects. `effort`: less than it may take."""
+    effort = effort or owners.effort(config.subjects)
     if any(owners.others(config.name, subject, effort) for subject in config.subjects):
         raise errors.STREAM_SUBJECT_OVERLAP()
 
@@ -190,6 +193,7 @@ def check_stream_config(
     config = _with_subjects(config)
     _check_max_bytes(config, account)
     _check_chain(config)
+    check_schema_rule(config)
     _check_transform(config)
     config = _with_republish(config, pedantic=pedantic)
     return _with_placement(config)

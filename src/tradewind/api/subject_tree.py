@@ -7,7 +7,7 @@ all pairs of a request with thousands took seconds. Subjects may have any number
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from tradewind.api.own_errors import SUBJECTS_TOO_INTRICATE
@@ -26,18 +26,23 @@ _NO_OWNERS: Final[frozenset[Any]] = frozenset()
 
 
 class Effort:
-    """The number of node visits that one request has left."""
+    """The number of node visits that one request has left; `refusal` makes the error if they are
+    used up.
+    """
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_refusal")
 
-    def __init__(self, visits: int) -> None:
+    def __init__(
+        self, visits: int, refusal: Callable[[], Exception] = SUBJECTS_TOO_INTRICATE
+    ) -> None:
         self._left = visits
+        self._refusal = refusal
 
     def spend(self, visits: int = 1) -> None:
-        """Count visits; ApiError if there were too many."""
+        """Count visits; an error if there were too many."""
         self._left -= visits
         if self._left < 0:
-            raise SUBJECTS_TOO_INTRICATE()
+            raise self._refusal()
 
 
 class _Node(Generic[_Owner]):

@@ -14,6 +14,7 @@ import msgspec
 
 from tradewind.api.stream_types import StreamInfo
 from tradewind.api.template_types import StreamTemplate, TemplatePutRequest
+from tradewind.backups.account_api import decoded
 from tradewind.backups.backup_documents import (
     BackupRecord,
     MessageRange,
@@ -25,7 +26,7 @@ from tradewind.backups.message_entries import EntrySelection
 from tradewind.backups.message_ranges import END_MARK, read_range, removed_of
 from tradewind.backups.restore_choice import RestoreChoice, renamed_config, renamed_consumer
 from tradewind.client.api_errors import JetStreamApiError
-from tradewind.client.errors import NotTradewindError
+from tradewind.client.errors import NotTradewindError, PermissionsError
 from tradewind.client.streams.api_requests import check_answer, decode_answer
 from tradewind.store.backup.archive import (
     CONSUMER_PREFIX,
@@ -104,6 +105,8 @@ class AccountRestore:
                 report.failed[link.name] = str(error)
             except JetStreamApiError as error:
                 report.failed[link.name] = f"{error.description} ({error.err_code})"
+            except PermissionsError as error:
+                report.failed[link.name] = str(error)
         if choice.has_templates and not choice.streams and record.templates:
             report.templates = self._restore_templates(record, report)
         return report
@@ -116,7 +119,7 @@ class AccountRestore:
             body = TemplatePutRequest(**msgspec.structs.asdict(template))
             try:
                 self._api.ask("template_put", template.name, body)
-            except NotTradewindError as error:
+            except (NotTradewindError, PermissionsError) as error:
                 report.failed["templates"] = str(error)
                 return 0
             except JetStreamApiError as error:
@@ -127,7 +130,8 @@ class AccountRestore:
 
     def _restore(self, stream: SavedStream, new: str) -> RestoredStream:
         body = {"config": renamed_config(stream.config, new), "state": _state_of(stream, 0)}
-        answer = msgspec.json.decode(self._api.ask("stream_restore", new, body))
+        what = f"restore of stream {new}"
+        answer = decoded(self._api.ask("stream_restore", new, body), dict[str, Any], what)
         subject = str(answer.get("deliver_subject", ""))
         info = self._send(subject, self._archive(stream, new))
         return RestoredStream(stream.name, new, info.state.messages, info.state.consumer_count)

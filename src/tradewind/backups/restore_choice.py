@@ -7,6 +7,7 @@ not take over the subjects, mirror or sources of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -77,8 +78,8 @@ class RestoreChoice(msgspec.Struct, frozen=True, kw_only=True):
             if old not in known:
                 raise BackupError(f"the backup has no stream {old!r} to rename", _listed(known))
         names = {name: self.renames.get(name, name) for name in known if name in wanted}
-        for name in names.values():
-            if list(names.values()).count(name) > 1:
+        for name, count in Counter(names.values()).items():
+            if count > 1:
                 raise BackupError(f"two streams would get the name {name!r}")
         return names
 

@@ -46,7 +46,10 @@ class Observer(Protocol):
 
 
 class Engine(Protocol):
-    """The engine that stores messages: takes part in every turn, and has its own deadlines."""
+    """The engine that stores messages: takes part in every turn, and has its own deadlines.
+
+    If it has `turns`, an `EngineTurns`, these are called in its place.
+    """
 
     def end_turn(self) -> None: ...  # noqa: D102
     def tick(self) -> None: ...  # noqa: D102

@@ -116,6 +116,8 @@ def make_api_error(code: int, err_code: int, description: str) -> JetStreamApiEr
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return [each for each in __dir__() if each.endswith("Error")]
     kind = _kinds_by_class().get(name) if name.endswith("Error") else None
     if kind is None:
         raise AttributeError(f"the JetStream API has no error {name!r}")

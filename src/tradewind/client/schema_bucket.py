@@ -251,6 +251,8 @@ class SchemaFollower:
 
     def check(self, subject: str, payload: bytes, headers: HeaderInput | None = None) -> None:
         """SchemaViolationError unless a payload obeys the schema of a subject, if it has one."""
+        if not payload and headers is not None and _is_key_operation(headers):
+            return  # the marker of a deleted key
         named = _named_schema(headers) if headers is not None else ""
         verdict = self.table.check(subject, payload, named)
         self.checked += 1
@@ -302,6 +304,12 @@ class SchemaFollower:
             if self._js.connection.is_closed:
                 return
             await asyncio.sleep(RETRY_SECONDS)
+
+
+def _is_key_operation(headers: HeaderInput) -> bool:
+    if isinstance(headers, bytes):
+        return b"\r\nKV-Operation:" in headers
+    return "KV-Operation" in Headers(headers)
 
 
 def _named_schema(headers: HeaderInput) -> str:

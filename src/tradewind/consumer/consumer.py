@@ -168,7 +168,7 @@ class ServerConsumer(Taker):
         self.flow_acknowledged = self.other_acks.flow_acknowledged
         if context.keep_acks is not None:
             self.keep_acks = partial(context.keep_acks, self)
-        self.delivery.is_preview = bool(legacy_of(config.metadata))
+        self.delivery.is_legacy = bool(legacy_of(config.metadata))
         self.delivery.on_done = context.on_done
         self.delivery.replies.keeps_acks = context.keep_acks is not None
         self._set_order(config)

@@ -57,7 +57,7 @@ cdef class Delivery(TakerPart):
     cdef readonly AckReplies replies        # to acknowledgements
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
-    cdef public bint is_preview             # its ack subjects are those of the previews
+    cdef public bint is_legacy             # its ack subjects are those of the previews
     cdef public bint samples                # acknowledgements are measured
     cdef public bint paused
     cdef readonly bint closed
@@ -108,7 +108,6 @@ cdef class Delivery(TakerPart):
     cdef int _pick_parked(self, Record* record) except -1
     cdef int _pick_free(self, Record* record) except -1
     cdef bint _learn_keys(self) except -1
-    cdef uint64_t left(self) except? 0xFFFFFFFFFFFFFFFF
     cdef size_t _prepare(self, Record* record, Message* message) except 0
     cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1
     cdef bint _may_send(self)

@@ -38,7 +38,7 @@ class Delivery(TakerPart):
     on_done: DoneListener | None
     max_ack_pending: int
     headers_only: bool
-    is_preview: bool
+    is_legacy: bool
     samples: bool
     paused: bool
     active_ns: int

@@ -493,15 +493,11 @@ cdef class Delivery(TakerPart):
             seq = self.acks.unknown_seq()
         return True
 
-    cdef uint64_t left(self) except? 0xFFFFFFFFFFFFFFFF:
-        """The number of messages that were not delivered."""
-        return self.cursor.pending() + self.acks.parked_count
-
     cdef size_t _prepare(self, Record* record, Message* message) except 0:
         """Fill in a message with its ack subject; returns its size as clients count it."""
         cdef uint64_t pending
         self.kept.keep(self.store, record)      # counting loads blocks; a receiver may be a stream
-        pending = self.left()
+        pending = self.cursor.pending() + self.acks.parked_count
         message.origin = NULL
         message.subject = record.subject
         message.subject_size = record.subject_size
@@ -515,7 +511,7 @@ cdef class Delivery(TakerPart):
             self.reply + self.prefix_size, self.sending_deliveries, self.sending_seq,
             self.acks.delivered_consumer + 1, record.timestamp,
             pending - (0 if self.sending_again else 1))
-        if self.is_preview:
+        if self.is_legacy:
             message.reply_size = without_last_numbers(self.reply, message.reply_size)
         return message.subject_size + message.reply_size + message.total_size
 
@@ -656,7 +652,7 @@ cdef class Delivery(TakerPart):
                             message.body[:message.header_size], payload[:size])
             return 1
         self.active_ns = self.turn.monotonic_ns
-        if not read_ack_subject(message.subject, message.subject_size, self.is_preview, &parsed) \
+        if not read_ack_subject(message.subject, message.subject_size, self.is_legacy, &parsed) \
                 or parsed.seq == 0:
             return 1
         if self.router.spans is not None:
@@ -677,7 +673,7 @@ cdef class Delivery(TakerPart):
         """Handle an ack that the server sent to itself, after that delivery has ended."""
         cdef AckSubject parsed
         cdef uint32_t size = <uint32_t>len(subject)
-        if not self.closed and read_ack_subject(subject, size, self.is_preview, &parsed) \
+        if not self.closed and read_ack_subject(subject, size, self.is_legacy, &parsed) \
                 and parsed.seq:
             if payload in (b"", b"+ACK", b"+OK"):
                 answer = self.acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
@@ -700,13 +696,13 @@ cdef class Delivery(TakerPart):
         if acks.rule == ACK_ALL \
                 and (consumer_seq <= acks.floor_consumer or seq <= acks.floor_stream):
             return True
-        if acks.keys != NULL and acks.is_unsent(seq):
-            return False
-        if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
+        if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq) \
+                and not acks.is_unsent(seq):
             self.owner.sampled(seq, consumer_seq, deliveries)
         if acks.keys != NULL or self.max_ack_pending and acks.count >= self.max_ack_pending:
             self.turn.wake(self.owner)
-        acks.acknowledge(seq, consumer_seq)
+        if acks.acknowledge(seq, consumer_seq) == 2:
+            return False
         self.last_acked_ns = self.turn.now_ns
         self._changed()
         if self.on_done is not None:

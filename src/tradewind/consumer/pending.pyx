@@ -140,10 +140,15 @@ cdef class AckState:
         cdef uint64_t guess
         if low == high or seq <= self.entries[low].seq:
             return low
-        # Without gaps, the distance between sequences is the distance in the array.
+        # Without gaps, the distance between sequences is that in the array; else it is longer.
         guess = seq - self.entries[low].seq
-        if guess < high - low and self.entries[low + guess].seq == seq:
-            return low + <uint32_t>guess
+        if guess < high - low:
+            if self.entries[low + guess].seq == seq:
+                return low + <uint32_t>guess
+            high = low + <uint32_t>guess
+        guess = self.entries[self.end - 1].seq - seq
+        if guess < self.end - 1 - low:
+            low = self.end - 1 - <uint32_t>guess
         while low < high:
             middle = low + (high - low) // 2
             if self.entries[middle].seq < seq:
@@ -249,7 +254,7 @@ cdef class AckState:
         if self.keys != NULL:
             self.floor_stream = max(self.floor_stream, self.entries[self.begin].seq - 1)
             self.floor_age += 1
-            if self.floor_age * 2 > self.count:
+            if self.floor_age * 2 > self.end - self.begin:
                 self.settle_floor()
             return
         if consumer_seq != self.floor_consumer + 1:
@@ -552,9 +557,7 @@ cdef class AckState:
         return True
 
     cdef bint _revive_keyed(self, uint64_t seq, int64_t now_ns) except -1:
-        """Do the same where messages are not sent in stream order: the message gets the number of
-        the floor.
-        """
+        """Do the same with order per key: the message gets the number of the floor."""
         cdef PendingEntry* entry
         self.settle_floor()
         self.redelivered.pop(seq, None)
@@ -565,8 +568,6 @@ cdef class AckState:
         self.floor_stream = min(self.floor_stream, seq - 1)
         self._enqueue(entry)
         self._note_all()
-        if invariants.checked:
-            self.check()
         return True
 
     cdef void _rest(self, PendingEntry* entry) noexcept nogil:
@@ -697,8 +698,7 @@ cdef class AckState:
     # -------------------------------------------------------------- acknowledgements
 
     cpdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1:
-        """Acknowledge a delivered message: 1 if it was pending. `released` lists what went with it.
-        """
+        """Acknowledge: 1 if it was pending, 2 if never sent. `released` lists what went with it."""
         cdef int64_t index
         self.released_count = 0
         if self.rule == ACK_ALL:
@@ -707,7 +707,7 @@ cdef class AckState:
             return 0
         index = self._find(seq)
         if index >= 0 and not was_sent(&self.entries[index]):
-            return 0
+            return 2
         if self.redelivered and self.redelivered.pop(seq, None) is not None:
             self._note(seq)
         if self.attempts:
@@ -861,7 +861,7 @@ cdef class AckState:
 
     @property
     def awaited_count(self):
-        """The number of messages in flight."""
+        """The number of messages that are delivered and not acknowledged."""
         return self.count - self.parked_count
 
     @property

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.containers.buffer cimport write_decimal
 
 cdef enum:
-    ACK_TOKENS_PREVIEW = 7
+    ACK_TOKENS_LEGACY = 7
     ACK_TOKENS = 9
     ACK_TOKENS_LONG = 11
     ACK_NUMBERS_MAX = 105           # five numbers of 20 digits, four dots, rounded up
@@ -71,7 +71,7 @@ cdef inline const char* read_number(const char* at, const char* end,
     return NULL if at == start else at
 
 
-cdef inline bint read_ack_subject(const char* subject, uint32_t size, bint is_preview,
+cdef inline bint read_ack_subject(const char* subject, uint32_t size, bint is_legacy,
                                   AckSubject* parsed) noexcept nogil:
     """Parse the numbers of an ack subject; false if it is not one."""
     cdef const char* at = subject
@@ -81,7 +81,7 @@ cdef inline bint read_ack_subject(const char* subject, uint32_t size, bint is_pr
         tokens += at[0] == 46
         at += 1
     if tokens != ACK_TOKENS and tokens < ACK_TOKENS_LONG:
-        if tokens != ACK_TOKENS_PREVIEW or not is_preview:
+        if tokens != ACK_TOKENS_LEGACY or not is_legacy:
             return False
     passed = 6 if tokens >= ACK_TOKENS_LONG else 4
     at = subject

@@ -22,7 +22,7 @@ from tradewind.api.dead_letter_rules import check_dead_letters, dead_letters_of
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.sourcing_rules import sourcing_config
-from tradewind.api.stream_types import StorageType
+from tradewind.api.stream_types import RetentionPolicy, StorageType
 from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, ConsumerContext, ServerConsumer
@@ -196,14 +196,15 @@ def _new_consumer(
 
 
 def _is_large(hosted: HostedStream, wanted: ConsumerConfig) -> bool:
-    """Whether checking the configuration, and comparing its filters with those of the other
-    consumers, takes too long for the event loop.
+    """Whether checking the configuration, and for a work queue comparing its filters with those of
+    the other consumers, takes too long for the event loop.
     """
     filter_count = len(wanted.filter_subjects)
-    return (
-        filter_count + len(wanted.metadata or ()) > INLINE_PARTS_MAX
-        or (filter_count + 1) * hosted.consumer_configs.filter_count > INLINE_COMPARISONS_MAX
-    )
+    if filter_count + len(wanted.metadata or ()) > INLINE_PARTS_MAX:
+        return True
+    if hosted.config.retention is not RetentionPolicy.WORK_QUEUE:
+        return False
+    return (filter_count + 1) * hosted.consumer_configs.filter_count > INLINE_COMPARISONS_MAX
 
 
 def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[PreparedStart]:

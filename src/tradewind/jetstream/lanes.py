@@ -40,7 +40,7 @@ Steps = Generator[Work | JointStep | Wait, None, _Result]
 TURN_NS_MAX: Final = 10_000_000
 # A configuration with more subjects, sources or other parts than this is checked by a worker.
 INLINE_PARTS_MAX: Final = 256
-# ... or if its parts times those that they may have to be compared with are more than this.
+# ... or if it has to be compared with more than this; for a consumer, its filters times all others.
 INLINE_COMPARISONS_MAX: Final = 16_384
 
 

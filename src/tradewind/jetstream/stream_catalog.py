@@ -16,6 +16,7 @@ from tradewind.api import errors
 from tradewind.api.chain_rules import chain_rule_of, check_chain_update
 from tradewind.api.configs import stream_config_to_dict
 from tradewind.api.limits import Reservations, check_resources, check_resources_of_update
+from tradewind.api.schema_rules import has_schema_rule
 from tradewind.api.stream_rules import (
     check_consumer_limits,
     check_overlap,
@@ -24,6 +25,7 @@ from tradewind.api.stream_rules import (
     check_stream_update,
 )
 from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.api.subject_tree import Effort
 from tradewind.consumer.consumer import DELETED
 from tradewind.errors import StoreError
 from tradewind.jetstream.hosted import HostedStream
@@ -43,6 +45,7 @@ from tradewind.stream.stream_context import StreamContext
 
 if TYPE_CHECKING:
     from tradewind.api.subject_tree import SubjectTree
+    from tradewind.jetstream.deeds import Requester
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
@@ -80,15 +83,34 @@ def stream_context(engine: JetStreamEngine, tenant: JetStreamAccount, name: str)
     return context
 
 
+class MuchToCompareError(Exception):
+    """Comparing subjects takes longer than the event loop has time for."""
+
+
 def is_large_config(config: StreamConfig, owners: SubjectTree[str]) -> bool:
-    """Whether checking the configuration, and comparing it with the subjects of the other streams,
-    takes too long for the event loop.
+    """Whether checking the configuration takes too long for the event loop, apart from comparing
+    its subjects with those of other streams. Origins may lead to very many streams.
     """
     parts = (config.subjects, config.sources, config.metadata)
-    return (
-        sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX
-        or (len(config.subjects or ()) + 1) * owners.size > INLINE_COMPARISONS_MAX
-    )
+    if sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX:
+        return True
+    has_origins = config.mirror is not None or bool(config.sources)
+    return has_origins and owners.size > INLINE_COMPARISONS_MAX
+
+
+def checked_overlap(config: StreamConfig, owners: SubjectTree[str]) -> Steps[None]:
+    """Check the subjects against those of the other streams: in the event loop, unless it is much.
+
+    A few subjects without wildcards are compared with few others, however many streams there are.
+    """
+    is_large = is_large_config(config, owners)
+    if not is_large:
+        try:
+            check_overlap(config, owners, Effort(INLINE_COMPARISONS_MAX, MuchToCompareError))
+        except MuchToCompareError:
+            is_large = True
+    if is_large:
+        yield from computed(partial(check_overlap, config, owners), is_large=True)
 
 
 def create_stream(
@@ -121,8 +143,9 @@ def create_stream(
     if config.name in tenant.problems:
         raise errors.STREAM_OFFLINE_REASON(err=tenant.problems[config.name])
     check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
+    check_schemas(config, tenant)
     if not may_overlap:
-        yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
+        yield from checked_overlap(config, tenant.owners)
     try:
         with _announced(engine, tenant, config):
             stream = yield from _new_stream(engine, tenant, config)
@@ -167,6 +190,16 @@ def _new_stream(
         )
     folder = engine.root.stream(tenant.name, config.name)
     return (yield from Stream.in_files(context, meta, folder))
+
+
+def check_schemas(
+    config: StreamConfig, tenant: JetStreamAccount, requester: Requester | None = None
+) -> None:
+    """ApiError if a stream cannot check payloads as configured; few streams do."""
+    if has_schema_rule(config.metadata):
+        from tradewind.jetstream.schema_keeper import check_schema_settings
+
+        check_schema_settings(config, tenant, requester)
 
 
 def reserved(
@@ -223,6 +256,7 @@ def update_stream(
     )
     config = yield from computed(check, is_large=is_large)
     _check_chain(hosted, config)
+    check_schemas(config, tenant)
     check_consumer_limits(
         config,
         {
@@ -233,7 +267,7 @@ def update_stream(
     check_resources_of_update(
         old, config, reserved(engine, tenant, old), tenant.limits, engine.server_limits
     )
-    yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
+    yield from checked_overlap(config, tenant.owners)
     meta = hosted.stream.meta_with(config)
     try:
         if (folder := hosted.stream.folder) is not None:

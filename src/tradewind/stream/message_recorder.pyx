@@ -18,8 +18,14 @@ from tradewind.store.table.subject_index cimport SubjectFilter
 from tradewind.stream.header_scan cimport HEADER_PLAIN, TextSpan, scan_header
 from tradewind.stream.message_ids cimport EXPIRED_PER_ID, MessageIds
 
+cdef extern from "<string.h>" nogil:
+    void* memmem(const void* area, size_t area_size, const void* wanted, size_t wanted_size)
+
 from tradewind.errors import StoreError
 from tradewind.store.table.stamps_ahead import note_ahead
+
+cdef enum:
+    ID_FIELD_SIZE = 14          # "Nats-Msg-Id:" after the end of the line before
 
 CREDIT_UNLIMITED = 2**62
 # A clock that jumps all the time is followed back so often.
@@ -255,17 +261,19 @@ cdef int find_id(Record* record, TextSpan* id) except -1:
     if record.header_size == 0 or scan_header(
             record.header, record.header_size, id) == HEADER_PLAIN:
         return 0
-    cdef bytes header = record.header[:record.header_size]
-    cdef Py_ssize_t start = header.find(b"\r\nNats-Msg-Id:")
+    cdef const char* header_end = record.header + record.header_size
+    cdef const char* start = <const char*>memmem(
+        record.header, record.header_size, b"\r\nNats-Msg-Id:", ID_FIELD_SIZE)
+    cdef const char* end
     id.size = 0
-    if start < 0:
+    if start == NULL:
         return 0
-    start += 14
-    cdef Py_ssize_t end = header.find(b"\r\n", start)
-    if end < 0:
-        end = len(header)
-    while start < end and header[start] == 32:
+    start += ID_FIELD_SIZE
+    end = <const char*>memmem(start, header_end - start, b"\r\n", 2)
+    if end == NULL:
+        end = header_end
+    while start < end and start[0] == 32:
         start += 1
-    id.start = record.header + start
+    id.start = start
     id.size = <uint32_t>(end - start)
     return 0

@@ -30,7 +30,7 @@ cdef class Rider:
 cdef class ReplyQueue:
     cdef Buffer entries             # ReplyHead, subject, reply, header, payload; oldest first
     cdef bytes prefix               # of every acknowledgement, up to the sequence
-    cdef bint is_preview            # ... or all of it, in the form of the JetStream previews
+    cdef bint is_legacy            # ... or all of it, in the form of the JetStream previews
     cdef Buffer body                # the acknowledgement being sent
     cdef readonly uint64_t count
 

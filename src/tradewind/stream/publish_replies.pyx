@@ -45,7 +45,7 @@ cdef class ReplyQueue:
         buffer_init(&self.entries)
         buffer_init(&self.body)
         self.prefix = prefix
-        self.is_preview = not prefix.startswith(b"{")
+        self.is_legacy = not prefix.startswith(b"{")
 
     def __dealloc__(self):
         buffer_free(&self.entries)
@@ -131,7 +131,7 @@ cdef class ReplyQueue:
         if buffer_reserve(&self.body, len(self.prefix) + ACK_TAIL_BYTES + tail_size) != 0:
             raise MemoryError
         buffer_append(&self.body, self.prefix, len(self.prefix))
-        if self.is_preview:
+        if self.is_legacy:
             return 0
         at = self.body.data + self.body.end
         at += write_decimal(at, seq)

@@ -96,7 +96,7 @@ cdef bint adopt_one(MessageStore store, uint64_t seq, int64_t due_ns, bint is_kn
         if due_ns == NO_TIME or header_value(
                 &record, b"Nats-Schedule-Time-Zone:", 24, &size) != NULL:
             return False
-    entry = store.index.find(record.subject, record.subject_size)
+    entry = store.index.entries[record.subject_id]
     if entry == NULL or store.last_of(entry) != seq:
         return False
     if timers_add(&store.schedules.table, seq, due_ns) != 0:

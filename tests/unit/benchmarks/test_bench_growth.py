@@ -1,5 +1,6 @@
 """Growth curves: their shape, their charts, and which points a run measures."""
 
+import json
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -132,6 +133,13 @@ class TestAxis:
         assert "| things, 1 to 1,000 | CPU time of the operation, us | Tradewind |" in rows[0]
         assert rows[0].endswith("| 1.00 | 1.00 | flat (1.00x) |")
         assert rows[1].endswith("| n/a |")
+
+
+def test_points_are_written_with_what_they_were_measured_on() -> None:
+    written = json.loads(growth.document({"things": {OURS: [Point(10, 1.5, 2.0, 3.0)]}}))
+    point = {"size": 10, "cpu_us": 1.5, "p50_us": 2.0, "memory_mib": 3.0}
+    assert written["points"] == {"things": {"ours": [point]}}
+    assert written["machine"]["cores"] >= 1
 
 
 def test_sizes_never_end_before_the_first() -> None:

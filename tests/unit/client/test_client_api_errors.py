@@ -72,6 +72,13 @@ def test_a_class_is_the_same_however_it_is_reached() -> None:
     assert pickle.loads(kept) is type(raised)
 
 
+def test_all_classes_are_imported_with_a_star() -> None:
+    names: dict[str, object] = {}
+    exec("from tradewind.client.api_errors import *", names)
+    assert {api_errors.class_name(name) for name in api_errors.kinds()} <= set(names)
+    assert names["JetStreamApiError"] is JetStreamApiError
+
+
 def test_the_list_for_type_checkers_is_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "tools/api_errors_stub.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0, "run tools/api_errors_stub.py"

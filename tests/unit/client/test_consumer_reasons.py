@@ -56,6 +56,17 @@ PINNED = info(
         ),
         (
             Knowledge(
+                info(num_ack_pending=1, num_pending=5, num_waiting=1),
+                0.0,
+                0.0,
+                Oldest(7, 60, "ada", "token 2 of the subject"),
+            ),
+            "waiting",
+            "The oldest of these is of key 'ada': sequence 7, stored 1 minute ago, delivered once.",
+            "blocks its key until max_deliver",
+        ),
+        (
+            Knowledge(
                 info(num_ack_pending=10),
                 dead_letter_problem="there is no stream D",
                 dead_letter_stream="D",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from engine_kit import Peer
 
@@ -61,3 +63,51 @@ def test_consumers_that_have_something_to_send_are_divided_over_turns_without_st
     assert 0 < first < CROWD
     server.run_until_idle()
     assert first + len(peer.take()) == CROWD
+
+
+@pytest.mark.parametrize(("retention", "expected"), [("limits", 0), ("workqueue", 1)])
+def test_only_work_queues_compare_a_new_consumer_with_all_others_beside_the_loop(
+    retention: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradewind.jetstream.consumer_catalog.INLINE_COMPARISONS_MAX", 20)
+    server = InProcessServer(disk=SimulatedDisk())
+    peer = Peer(server)
+    peer.create("S", storage="memory", retention=retention, max_consumers=100)
+    calls: list[object] = []
+    submit = server.workers.submit
+
+    def submit_noted(work: Callable[[], object], done: Callable[..., None]) -> None:
+        calls.append(work)
+        submit(work, done)
+
+    monkeypatch.setattr(server.workers, "submit", submit_noted)
+    for number in range(40):
+        calls.clear()
+        config = {"durable_name": f"c{number}", "filter_subject": f"S.{number}"}
+        config["ack_policy"] = "explicit"
+        body = {"stream_name": "S", "config": config}
+        assert "error" not in peer.api(f"CONSUMER.CREATE.S.c{number}", body)
+    assert len(calls) == expected
+
+
+@pytest.mark.parametrize(("subject", "expected"), [("a.new", 0), ("b.*.x", 0), ("a.*.x", 1)])
+def test_a_new_stream_is_compared_with_very_many_beside_the_loop_only_if_that_takes_long(
+    subject: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradewind.jetstream.stream_catalog.INLINE_COMPARISONS_MAX", 20)
+    server = InProcessServer(disk=SimulatedDisk())
+    peer = Peer(server)
+    for number in range(40):
+        peer.create(f"S{number}", storage="memory", subjects=[f"a.s{number}.y"])
+    calls: list[object] = []
+    submit = server.workers.submit
+
+    def submit_noted(work: Callable[[], object], done: Callable[..., None]) -> None:
+        calls.append(work)
+        submit(work, done)
+
+    monkeypatch.setattr(server.workers, "submit", submit_noted)
+    assert "error" not in peer.create("NEW", storage="memory", subjects=[subject])
+    assert len(calls) == expected
+    refused = peer.create("OTHER", storage="memory", subjects=[subject])
+    assert refused["error"]["err_code"] == 10065

@@ -77,6 +77,29 @@ def test_ids_are_known_again_after_a_restart() -> None:
     assert b"duplicate" in kit.publish("s.1", b"", b"Nats-Msg-Id: special")
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"Nats-Expected-Stream: S\r\nNats-Msg-Id:a",
+        b"Nats-Msg-Id:   a\r\nNats-Expected-Stream: S",
+        b"Nats-Expected-Stream: S\r\nX-Nats-Msg-Id: other\r\nNats-Msg-Id: a b",
+        b"Nats-Expected-Stream: S\r\nNats-Msg-Id: a\r\nNats-Msg-Id: b",
+        b"Nats-Expected-Stream: S\r\nNats-Msg-Id: a\rb",
+        b"Nats-Expected-Stream: S\r\nNats-Msg-Id: ",
+        b"Nats-Expected-Stream: S\r\nOther: Nats-Msg-Id: a",
+    ],
+)
+def test_an_id_is_the_same_after_a_restart_wherever_it_stands_in_the_header(header: bytes) -> None:
+    kit = StreamKit()
+    stream = kit.create(storage="file", duplicate_window=10 * SECOND_NS)
+    kit.publish("s.1", b"", header)
+    before = stream.ids.items()
+    close(stream)
+    assert stream.files is not None
+    kit.syncer.detach(stream.files)
+    assert kit.reopen().ids.items() == before
+
+
 def test_nothing_is_acknowledged_before_it_is_synced() -> None:
     kit = StreamKit()
     stream = kit.create(storage="file")

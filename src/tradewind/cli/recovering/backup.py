@@ -313,8 +313,8 @@ def prune_backups(
     if not dry_run:
         if plan.removed:
             confirm_or_stop(
-                f"Really remove {counted(len(plan.removed), 'backup')} of {len(plan.removed)}"
-                f" + {len(plan.kept)}",
+                f"Really remove {len(plan.removed)} of"
+                f" {counted(len(plan.removed) + len(plan.kept), 'backup')}",
                 force=force,
             )
         with ProgressBar("Prune", None, unit="objects", shown=progress) as bar:

@@ -46,6 +46,11 @@ def show_stream(info: StreamInfo) -> None:
             columns.section(f"{title} Information")
         for source in sources:
             _add_source_state(columns, source)
+    if (checks := info.schema_checks) is not None:
+        columns.section("Schema Checks")
+        columns.row("Wrong Messages", f"{checks.wrong:,} of {checks.checked:,}, {checks.action}")
+        columns.row_if("Stored Unchecked", checks.unchecked)
+        columns.row_if("Last Problem", checks.last_problem)
     add_state(columns, info.state, config=info.config)
     columns.print()
 

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.dead_letter_rules import dead_letters_of
+from tradewind.api.order_rules import OrderError, order_of
 from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
 from tradewind.client.api_errors import NoMessageFoundError, StreamNotFoundError
 from tradewind.client.errors import OptionsError
@@ -150,7 +151,13 @@ async def _oldest(manager: JetStreamManager, info: ConsumerInfo) -> Oldest | Non
     message = await _next(manager, info, info.ack_floor.stream_seq + 1)
     if message is None:
         return None
-    return Oldest(message.seq, max((time.time_ns() - message.time_ns) / SECOND_NS, 0.0))
+    age = max((time.time_ns() - message.time_ns) / SECOND_NS, 0.0)
+    try:
+        order = order_of(info.config.metadata)
+    except OrderError:  # nats-server keeps any text
+        order = None
+    key = order.key_of(message.subject, message.headers) if order is not None else ""
+    return Oldest(message.seq, age, key, order.part if order is not None else "")
 
 
 async def _matches(manager: JetStreamManager, info: ConsumerInfo) -> bool | None:

@@ -24,14 +24,20 @@ BITS_PER_BYTE: Final = 8
 # Messages per second below which a consumer does not count as moving.
 RATE_MIN: Final = 0.001
 NUMBER_MAX: Final = 2**63 - 1
+# Characters of a key that are shown.
+KEY_SHOWN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """The first message that is not acknowledged."""
+    """The first message that is not acknowledged. With order per key, `key` is its key, and `part`
+    the part of the message that is the key.
+    """
 
     sequence: int
     age: float
+    key: str = ""
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class Knowledge:
 def explain(known: Knowledge) -> Reason:
     """The reason why a consumer delivers nothing, or that it does."""
     info = known.info
-    for look in (_paused, _moving, _unbound, _undead, _full, _unasked, _pinned):
+    for look in (_paused, _moving, _unbound, _undead, _full, _unasked, _pinned, _busy_key):
         if (reason := look(known)) is not None:
             return reason
     if not info.num_pending:
@@ -195,6 +201,22 @@ def _pinned(known: Knowledge) -> Reason | None:
                 _command(known, "unpin", group.group),
             )
     return None
+
+
+def _busy_key(known: Knowledge) -> Reason | None:
+    info, oldest = known.info, known.oldest
+    if not info.num_pending or not info.num_ack_pending or oldest is None or not oldest.key:
+        return None
+    key = oldest.key if len(oldest.key) <= KEY_SHOWN else f"{oldest.key[:KEY_SHOWN]}..."
+    return Reason(
+        "waiting",
+        f"{many(info.num_pending, 'message')} are left, and wait for messages of their keys "
+        f"({oldest.part}) that are not acknowledged. The oldest of these is of key {key!r}"
+        f"{_oldest(known).replace('; the oldest is', ':', 1)}.",
+        "Have its client acknowledge it, or terminate it. A message that always fails blocks its "
+        "key until max_deliver." + _refused(info),
+        _command(known, "info"),
+    )
 
 
 def _nothing_left(known: Knowledge) -> Reason:
