@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What the demo needs, and what development needs beside it.
-RUN_EXTRAS := spark
-EXTRAS := dev spark delta iceberg
+RUN_EXTRAS := dashboard frames spark
+EXTRAS := dev dashboard spark delta iceberg
 CYTHON_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd') $(wildcard $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd')))
 PORT ?= 4222
 MONITOR_PORT ?= 8222
@@ -186,12 +186,14 @@ lakes: build
 docs: build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# The pictures of README.md and docs: the dashboard in a browser, and a recording of the demo.
+# The pictures of README.md and docs: the dashboard in a browser, and a recording of the demo. Every
+# page in three widths and two colours is in build/pictures, to be looked at.
 pictures: build $(VENV)/.browser
 	fc-list | grep -q Inter || apt-get install -y -q fonts-inter >/dev/null 2>&1 || \
 		echo "No font Inter: the pictures have the fallback font (apt-get install fonts-inter)"
 	$(BIN)/python tools/screenshots.py
 	$(BIN)/python tools/screenshots.py --spark
+	$(BIN)/python tools/screenshots.py --all build/pictures
 	$(BIN)/python tools/recording.py
 
 # sdist and wheels in dist/, tried in an empty environment on each Python that the machine has.

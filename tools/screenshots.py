@@ -3,6 +3,7 @@
     .venv/bin/python tools/screenshots.py             all but those of Spark
     .venv/bin/python tools/screenshots.py messages    only these
     .venv/bin/python tools/screenshots.py --spark     a pipeline and SQL, by `tradewind demo`
+    .venv/bin/python tools/screenshots.py --all DIR   every page, in three widths, light and dark
 
 Needs chromium and Playwright, which the tests need, too, and the font Inter (Debian's
 fonts-inter), so that the pictures look as the dashboard does on a desktop.
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -64,7 +66,56 @@ PICTURES = (
     ("consumer", "/streams/ORDERS/consumers/billing", WIDE, "dark"),
     ("dead-letters", "/dead-letters/DEAD", WIDE, "light"),
     ("stream-phone", "/streams/ORDERS", PHONE, "light"),
+    ("streams", "/streams", WIDE, "light"),
+    ("consumers", "/consumers", WIDE, "dark"),
+    ("keys", "/kv/prices", WIDE, "light"),
+    ("overview-phone", "/", PHONE, "dark"),
 )
+# For people who look at every page before a release.
+WIDTHS = (1440, 1280, 390)
+PAGES = {
+    "overview": "/",
+    "search": "/search?search=R",
+    "streams": "/streams",
+    "new-stream": "/new-stream",
+    "stream": "/streams/ORDERS",
+    "stream-edit": "/streams/ORDERS/edit",
+    "stream-purge": "/streams/ORDERS/purge",
+    "stream-delete": "/streams/ORDERS/delete",
+    "subjects": "/streams/ORDERS/subjects",
+    "messages": "/streams/ORDERS/messages",
+    "message": "/streams/ORDERS/messages/1",
+    "publish": "/publish?stream=ORDERS",
+    "integrity": "/streams/ORDERS/integrity",
+    "configuration": "/streams/ORDERS/config",
+    "backup": "/streams/ORDERS/backup",
+    "consumers": "/consumers",
+    "consumers-of-stream": "/streams/ORDERS/consumers",
+    "new-consumer": "/streams/ORDERS/new-consumer",
+    "consumer": "/streams/ORDERS/consumers/billing",
+    "dead-letters": "/dead-letters",
+    "dead-letters-of-stream": "/dead-letters/DEAD",
+    "dead-letter": "/dead-letters/DEAD/1",
+    "buckets": "/kv",
+    "keys": "/kv/prices",
+    "key": "/kv/prices/fruit.pear",
+    "bucket-settings": "/buckets/prices/settings",
+    "watch": "/buckets/prices/watch",
+    "stores": "/objects",
+    "pipelines": "/pipelines",
+    "sql": "/sql",
+    "schedules": "/schedules",
+    "services": "/services",
+    "tables": "/tables",
+    "templates": "/templates",
+    "map": "/map",
+    "request": "/request",
+    "search-messages": "/streams/ORDERS/search",
+    "connections": "/connections",
+    "accounts": "/accounts",
+    "not-found": "/nowhere",
+}
+ALL_WATCHED_SECONDS = 40
 
 
 def publish(url: str, stop: threading.Event) -> None:
@@ -119,6 +170,24 @@ def take(browser: Browser, base: str, wanted: list[str]) -> None:
         page.wait_for_timeout(2500)
         page.screenshot(path=IMAGES / f"{name}.png")
         page.context.close()
+
+
+def take_all(browser: Browser, base: str, folder: Path) -> None:
+    """Every page in all widths and colours, and a list of those that are wider than the window."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for colours in ("light", "dark"):
+        for width in WIDTHS:
+            size = {"width": width, "height": 844 if width < 500 else 900}
+            context = browser.new_context(viewport=size, color_scheme=colours)
+            page = context.new_page()
+            for name, path in PAGES.items():
+                page.goto(base + path)
+                page.wait_for_timeout(300)
+                page.screenshot(path=folder / f"{name}-{width}-{colours}.png", full_page=True)
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                if wide > width:
+                    print(f"{name}: {wide} px at {width}", flush=True)  # noqa: T201
+            context.close()
 
 
 def take_spark(browser: Browser, base: str) -> None:
@@ -186,7 +255,7 @@ def main_spark() -> None:
             subprocess.run(stop, env=environment, check=True)  # noqa: S603 - this program
 
 
-def main(wanted: list[str]) -> None:
+def main(wanted: list[str], everything: Path | None = None) -> None:
     """Start everything, take the pictures."""
     IMAGES.mkdir(exist_ok=True)
     stop = threading.Event()
@@ -201,11 +270,21 @@ def main(wanted: list[str]) -> None:
         shop = threading.Thread(target=publish, args=(server.url, stop))
         shop.start()
         try:
-            take(launch(playwright, folder), dashboard.url.rstrip("/"), wanted)
+            browser, base = launch(playwright, folder), dashboard.url.rstrip("/")
+            if everything is None:
+                take(browser, base, wanted)
+            else:
+                time.sleep(ALL_WATCHED_SECONDS)  # until a consumer counts as stopped
+                take_all(browser, base, everything)
         finally:
             stop.set()
             shop.join()
 
 
 if __name__ == "__main__":
-    main_spark() if "--spark" in sys.argv else main(sys.argv[1:])
+    if "--spark" in sys.argv:
+        main_spark()
+    elif "--all" in sys.argv:
+        main([], Path(sys.argv[-1]))
+    else:
+        main(sys.argv[1:])

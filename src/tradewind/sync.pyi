@@ -54,6 +54,7 @@ from tradewind.client.streams.consumer_events import ConsumerEvent
 from tradewind.client.streams.consumers import GroupOptions
 from tradewind.client.streams.dead_letters import StoredDeadLetter
 from tradewind.client.streams.delivered import StatusHandler
+from tradewind.client.streams.delivery_lag import DeliveryLag
 from tradewind.client.streams.fast_batches import FastBatch
 from tradewind.client.streams.manager import TRUNCATE_SECONDS, StoredMsg
 from tradewind.client.streams.ordered import ORDERED_HEARTBEAT
@@ -659,6 +660,8 @@ class Consumers:
         self, stream: str, config: ConsumerConfig | str, **settings: Unpack[ConsumerSettings]
     ) -> ConsumerInfo: ...
     def info(self, stream: str, consumer: str) -> ConsumerInfo: ...
+    def lag(self, stream: str, consumer: str) -> DeliveryLag: ...
+    def lags(self, infos: Sequence[ConsumerInfo]) -> Mapping[str, DeliveryLag]: ...
     def delete(self, stream: str, consumer: str) -> bool: ...
     def pause(
         self, stream: str, consumer: str, until: datetime | DurationInput

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -353,6 +354,9 @@ def test_report_compares_consumers(orders: Cli) -> None:
     shown = orders("con", "report", "ORDERS").ok().out
     assert "Consumer report for ORDERS with 2 consumers" in shown
     assert "5 / 100 %" in shown
+    assert re.search(r"pull .*5 / 100 %[^0-9]+\d+(\.\d+)?(ms|s)", shown)
+    lag = orders("con", "info", "ORDERS", "pull").ok().out
+    assert re.search(r"Lag: 5 messages, oldest \d", lag)
     names = [info["name"] for info in orders("con", "report", "ORDERS", "-j").ok().json]
     assert names == ["pull", "push"]
 

@@ -310,3 +310,63 @@ def test_charts_are_there_on_arrival_and_zoom_by_dragging(tab: Page, nats: Conne
     # By the keyboard, too.
     tab.get_by_role("link", name="15m").press("Enter")
     tab.wait_for_url("**range=15m")
+
+
+def test_tables_are_sorted_by_any_column_and_stay_so(tab: Page, nats: Connection) -> None:
+    js = nats.jetstream()
+    nats.jetstream_manager().streams.add(name="SORTS", subjects=["s.*"], allow_direct=True)
+    for subject, messages in (("s.b", 12), ("s.a", 2), ("s.c", 7)):
+        for _ in range(messages):
+            js.publish(subject, b"")
+    tab.goto("/streams/SORTS/subjects")
+    first = tab.locator("tbody tr").first
+
+    def subjects() -> list[str]:
+        return tab.locator("tbody tr td:first-child").all_inner_texts()
+
+    first.wait_for()
+    tab.get_by_role("button", name="Messages").click()
+    assert subjects() == ["s.b", "s.c", "s.a"]
+    tab.get_by_role("button", name="Messages").click()
+    assert subjects() == ["s.a", "s.c", "s.b"]
+    tab.get_by_role("button", name="Subject").press("Enter")
+    assert subjects() == ["s.a", "s.b", "s.c"]
+    assert tab.locator("th[aria-sort=ascending]").count() == 1
+    # The order outlives a refresh, and the link is that of its row.
+    tab.evaluate("refresh()")
+    assert subjects() == ["s.a", "s.b", "s.c"]
+
+
+def test_times_are_local_or_utc_by_choice(browser: Browser, web: Web, nats: Connection) -> None:
+    nats.jetstream_manager().streams.add(name="WHEN", subjects=["when"])
+    context = browser.new_context(base_url=web.url, timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto("/streams/WHEN")
+    created = page.locator("dt:has-text('Created') + dd time")
+    full = created.get_attribute("data-full") or ""
+    assert full.endswith(" UTC")
+    assert not created.inner_text().endswith("UTC")
+    assert created.inner_text()[14:16] != full[14:16]  # that zone is half an hour off
+    page.locator("#zone").click()
+    assert created.inner_text() == full
+    page.reload()
+    assert page.locator("#zone").inner_text() == "Times: UTC"
+    assert created.inner_text() == full
+    context.close()
+
+
+def test_the_menu_of_a_phone_says_where_one_is(browser: Browser, web: Web) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, base_url=web.url)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto("/kv")
+    menu = page.locator("#menu")
+    assert menu.inner_text().strip() == "Key-value"
+    assert not page.locator("#places").is_visible()
+    menu.press("Enter")
+    assert menu.get_attribute("aria-expanded") == "true"
+    page.locator("#places").get_by_role("link", name="Streams").click()
+    page.wait_for_url("**/streams")
+    assert menu.inner_text().strip() == "Streams"
+    context.close()

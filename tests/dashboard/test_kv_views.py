@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -139,3 +140,27 @@ def test_an_open_page_of_a_key_leaves_no_trace(web: Web, nats: Connection) -> No
     # Buckets of older clients allow no direct gets.
     nats.jetstream_manager().streams.update("KV_traceless", allow_direct=False)
     assert "value 1" in web.text("/kv/traceless/pear")
+
+
+def test_keys_are_listed_with_value_revision_age_and_state(web: Web, nats: Connection) -> None:
+    bucket = nats.jetstream().kv.create("fruit", history=3)
+    bucket.put("pear", b"0.40")
+    bucket.put("pear", b"0.45")
+    bucket.put("fig", b"0.10")
+    bucket.delete("fig")
+    for key in ("plum", "quince", "rhubarb"):
+        bucket.put(key, b"x" * 600_000)
+    text = web.text("/kv/fruit")
+    assert re.search(r"fig none 4 (now|\d+ s ago) deleted", text)
+    assert re.search(r"pear 0\.45 2 4 B (now|\d+ s ago) set", text)
+    # More than a batch holds: the rest is not read.
+    assert "586 KiB" in text
+    assert "rhubarb open the key to see it" in text
+
+
+def test_a_bucket_without_direct_gets_lists_its_keys(web: Web, nats: Connection) -> None:
+    streams = nats.jetstream_manager().streams
+    settings = {"allow_rollup_hdrs": True, "max_msgs_per_subject": 1, "allow_direct": False}
+    streams.add(name="KV_plain", subjects=["$KV.plain.>"], discard="new", **settings)
+    nats.jetstream().publish("$KV.plain.pear", b"1")
+    assert "pear open the key to see it" in web.text("/kv/plain")

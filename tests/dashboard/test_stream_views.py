@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -360,3 +361,32 @@ def test_a_stream_that_takes_nothing_says_why(web: Web, nats: Connection) -> Non
     assert "<code>tradewind stream" in page
     streams.purge("FULL")
     wait_for(lambda: "Why?" not in web.text("/streams/FULL"))
+
+
+def test_one_search_finds_streams_consumers_buckets_and_stores(web: Web, nats: Connection) -> None:
+    fill(nats, messages=0)
+    nats.jetstream().kv.create("orders")
+    nats.jetstream().objects.create("orders-films")
+    nats.jetstream_manager().consumers.add("ORDERS", durable_name="orders-packer")
+    wait_for(lambda: "orders-packer" in web.text("/search?search=rders"))
+    text = web.text("/search?search=rders")
+    assert re.search(r"Streams ORDERS Buckets orders Stores orders-films Consumers", text)
+    assert web.get("/search?search=ORDERS").headers["location"] == "/streams/ORDERS"
+    assert web.get("/search?search=orders").headers["location"] == "/kv/orders"
+    target = "/streams/ORDERS/consumers/orders-packer"
+    assert web.get("/search?search=orders-packer").headers["location"] == target
+    assert "No stream, consumer, bucket or store has 'zzz'" in web.text("/search?search=zzz")
+    assert web.get("/search?search=").headers["location"] == "/streams"
+
+
+def test_the_font_comes_from_the_dashboard_and_its_pages_may_load_it(web: Web) -> None:
+    assert '@font-face { font-family: "Manrope"' in web.get("/static/style.css").text
+    answer = web.get("/static/manrope.ttf")
+    assert answer.headers["content-type"] == "font/ttf"
+    assert answer.content[:4] == b"\0\1\0\0"
+    assert "font-src 'self'" in answer.headers["content-security-policy"]
+
+
+def test_a_stream_has_its_description_under_its_name(web: Web, nats: Connection) -> None:
+    fill(nats, messages=0, description=f"All orders {SCRIPT}")
+    wait_for(lambda: f"ORDERS All orders {SCRIPT}" in web.text("/streams/ORDERS"))

@@ -9,7 +9,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from tradewind.cli.consumers.consumer_details import ack_text, show_consumer, show_list, show_state
+from tradewind.cli.consumers.consumer_details import (
+    ack_text,
+    lag_text,
+    show_consumer,
+    show_list,
+    show_state,
+)
 from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
@@ -20,8 +26,11 @@ from tradewind.cli.frame.text_formats import count_text, counted, duration_text,
 from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tradewind.api.consumer_types import ConsumerInfo
     from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.streams.delivery_lag import DeliveryLag
 
 app = CommandApp("Manage and read from consumers")
 app.include_later(
@@ -60,10 +69,11 @@ def show_info(
     """Show the configuration and state of a consumer."""
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
-    if json:
-        print_json(info)
-    else:
-        show_consumer(info)
+        if json:
+            print_json(info)
+            return
+        lags = catalog.manager.consumers.lags([info])
+    show_consumer(info, lags.get(info.name))
 
 
 @app.command("state")
@@ -120,20 +130,23 @@ def report(
     with open_catalog() as catalog:
         info = catalog.stream(stream)
         infos = catalog.manager.consumers.list(info.config.name).all()
-    infos.sort(key=lambda each: each.name)
-    if json:
-        print_json(infos)
-        return
-    report_consumers(info, infos, raw=raw)
+        infos.sort(key=lambda each: each.name)
+        if json:
+            print_json(infos)
+            return
+        lags = catalog.manager.consumers.lags(infos)
+    report_consumers(info, infos, lags, raw=raw)
 
 
-def report_consumers(info: StreamInfo, infos: list[ConsumerInfo], *, raw: bool) -> None:
+def report_consumers(
+    info: StreamInfo, infos: list[ConsumerInfo], lags: Mapping[str, DeliveryLag], *, raw: bool
+) -> None:
     """How far the consumers of a stream are."""
     last = info.state.last_seq
     table = Table(
         f"Consumer report for {info.config.name} with {counted(len(infos), 'consumer')}",
         *("Consumer", "Mode", "Ack Policy", "Ack Wait", "Ack Pending"),
-        *("Redelivered", "Unprocessed", "Ack Floor"),
+        *("Redelivered", "Unprocessed", "Lag", "Ack Floor"),
         drop=("Ack Wait", "Mode", "Ack Policy", "Redelivered", "Ack Floor"),
     )
     for each in infos:
@@ -147,6 +160,7 @@ def report_consumers(info: StreamInfo, infos: list[ConsumerInfo], *, raw: bool) 
             each.num_ack_pending,
             each.num_redelivered,
             unprocessed,
+            lag_text(lags.get(each.name)),
             each.ack_floor.stream_seq,
         )
     table.print()

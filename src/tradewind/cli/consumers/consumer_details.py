@@ -13,6 +13,7 @@ from tradewind.api.versioning import user_metadata
 from tradewind.cli.frame.output import Columns, Table, line, print_json
 from tradewind.cli.frame.text_formats import (
     count_text,
+    counted,
     duration_text,
     limit_text,
     since_text,
@@ -20,13 +21,15 @@ from tradewind.cli.frame.text_formats import (
     time_text,
 )
 from tradewind.cli.streams.stream_details import add_cluster
+from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, SequenceInfo
+    from tradewind.client.streams.delivery_lag import DeliveryLag
 
 
-def show_consumer(info: ConsumerInfo) -> None:
-    """Configuration and state."""
+def show_consumer(info: ConsumerInfo, lag: DeliveryLag | None = None) -> None:
+    """Configuration and state, with the lag if it was asked for."""
     columns = Columns(
         f"Information for Consumer {info.stream_name} > {info.name} created "
         f"{time_text(info.created)}"
@@ -40,6 +43,8 @@ def show_consumer(info: ConsumerInfo) -> None:
     if info.cluster is not None and info.cluster.leader:
         add_cluster(columns, info.cluster)
     add_state(columns, info)
+    if lag is not None and lag.messages:
+        columns.row("Lag", f"{counted(lag.messages, 'message')}, oldest {lag_text(lag)}")
     columns.print()
 
 
@@ -161,6 +166,13 @@ def add_state(columns: Columns, info: ConsumerInfo) -> None:
     for held in info.priority_groups:
         pinned = f"{held.pinned_client_id} since {time_text(held.pinned_ts)}"
         columns.row(f"Group {held.group}", pinned if held.pinned_client_id else "not pinned")
+
+
+def lag_text(lag: DeliveryLag | None) -> str:
+    """The age of the oldest message that a consumer is not done with: 3m12s."""
+    if lag is None or lag.seconds is None:
+        return "unknown"
+    return duration_text(int(lag.seconds * SECOND_NS)) if lag.seconds else ""
 
 
 def position_text(position: SequenceInfo, label: str) -> str:

@@ -22,7 +22,7 @@ from tradewind.spark.processes.local_master import LOCAL_MASTER
 from tradewind.visible_text import visible_lines
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.demo.demo_server import DemoSettings
+    from tradewind.pipelines.demo.demo_server import Companion, DemoSettings
     from tradewind.pipelines.demo.screen import DemoMoment
 
 app = CommandApp("Run a demo: a server, live orders and a Spark pipeline")
@@ -51,37 +51,56 @@ def run(
 
     Without Spark, a consumer packs the orders.
     """
-    from tradewind.pipelines.demo.demo_server import DemoSettings, Screen
+    from tradewind.pipelines.demo.demo_server import DemoSettings
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "tradewind" else "tradewind"
     settings = DemoSettings(folder, port, http_port, seconds, rate, master, program)
     if not _has_spark():
         _run_without_spark(settings, dashboard_port)
         return
+    from tradewind.pipelines.demo.demo_job import PIPELINE_FILE
+
+    dashboard = partial(_open_dashboard, port=dashboard_port, pipeline=folder / PIPELINE_FILE)
+    show = _run_in_terminal if is_terminal(sys.stdout) else _run_with_log
+    show(settings, dashboard)
+
+
+def _run_in_terminal(settings: DemoSettings, dashboard: Companion) -> None:
+    """The demo as a picture that is drawn again and again."""
     from rich.console import Console
     from rich.live import Live
 
-    from tradewind.pipelines.demo.demo_job import PIPELINE_FILE, run_demo
-    from tradewind.pipelines.demo.screen import chart_lines, flow_line, picture, table_line
+    from tradewind.pipelines.demo.demo_job import run_demo
+    from tradewind.pipelines.demo.demo_server import Screen
+    from tradewind.pipelines.demo.screen import picture
 
-    dashboard = partial(_open_dashboard, port=dashboard_port, pipeline=folder / PIPELINE_FILE)
-    if is_terminal(sys.stdout):
-        console = Console(highlight=False)
-        live = Live(console=console, auto_refresh=False, transient=True)
+    console = Console(highlight=False)
+    live = Live(console=console, auto_refresh=False, transient=True)
 
-        def draw(moment: DemoMoment) -> None:
-            live.start()
-            live.update(picture(moment), refresh=True)
+    def draw(moment: DemoMoment) -> None:
+        live.start()
+        live.update(picture(moment), refresh=True)
 
-        def say(text: str) -> None:
-            live.stop()
-            console.print(visible_lines(text), markup=False, soft_wrap=True)
+    def wait(text: str) -> None:
+        live.start()
+        live.update(text, refresh=True)
 
-        try:
-            run_demo(settings, Screen(say, draw), dashboard)
-        finally:
-            live.stop()
-        return
+    def say(text: str) -> None:
+        live.stop()
+        console.print(visible_lines(text), markup=False, soft_wrap=True)
+
+    try:
+        run_demo(settings, Screen(say, draw, wait), dashboard)
+    finally:
+        live.stop()
+
+
+def _run_with_log(settings: DemoSettings, dashboard: Companion) -> None:
+    """The demo as lines, some of them every few seconds."""
+    from tradewind.pipelines.demo.demo_job import run_demo
+    from tradewind.pipelines.demo.demo_server import Screen
+    from tradewind.pipelines.demo.screen import chart_lines, flow_line, table_line
+
     due = [0.0]
 
     def log(moment: DemoMoment) -> None:
@@ -92,7 +111,12 @@ def run(
                     line(each)
             flush()
 
-    run_demo(settings, Screen(_print_line, log), dashboard)
+    def log_waiting(text: str) -> None:
+        if time.monotonic() >= due[0]:
+            due[0] = time.monotonic() + LINE_SECONDS
+            _print_line(text)
+
+    run_demo(settings, Screen(_print_line, log, log_waiting), dashboard)
 
 
 def _print_line(text: str) -> None:
@@ -136,14 +160,20 @@ def _run_without_spark(settings: DemoSettings, dashboard_port: int) -> None:
 
 
 @contextmanager
-def _open_dashboard(url: str, *, port: int, pipeline: Path | None) -> Iterator[str]:
+def _open_dashboard(
+    url: str, system_url: str, *, port: int, pipeline: Path | None
+) -> Iterator[str]:
     """The dashboard of the demo's server, on this port or on a free one if that is taken."""
     from tradewind.client.core.connect_options import ConnectOptions
     from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
     def settings(port: int) -> DashboardSettings:
-        options = ConnectOptions(servers=url)
-        return DashboardSettings(options, port=port, pipelines=(str(pipeline),) if pipeline else ())
+        return DashboardSettings(
+            ConnectOptions(servers=url),
+            port=port,
+            pipelines=(str(pipeline),) if pipeline else (),
+            system_options=ConnectOptions(servers=system_url),
+        )
 
     with ExitStack() as opened:
         try:

@@ -8,7 +8,7 @@ so a slow reader slows down only itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -78,12 +78,30 @@ async def read_batch(
     bytes_max: int = BATCH_BYTES,
 ) -> DirectBatch:
     """The next messages of a subject; asked again when the server went away in between."""
-    body = {
+    body: dict[str, object] = {
         "seq": start,
         "next_by_subj": subject,
         "batch": messages_max,
         "max_bytes": bytes_max,
     }
+    return await _ask_patiently(api, stream, body)
+
+
+async def read_last(
+    api: ApiRequests, stream: str, subjects: Sequence[str], *, bytes_max: int = BATCH_BYTES
+) -> DirectBatch:
+    """The last message of each subject, as far as they fit into `bytes_max`; needs a server of
+    version 2.11 or later.
+    """
+    assert len(subjects) <= BATCH_MESSAGES, "the server refuses more"
+    if not subjects:
+        return DirectBatch([], 0)
+    body = {"multi_last": list(subjects), "batch": len(subjects), "max_bytes": bytes_max}
+    return await _ask_patiently(api, stream, body)
+
+
+async def _ask_patiently(api: ApiRequests, stream: str, body: dict[str, object]) -> DirectBatch:
+    """Send a request, again if the server went away in between."""
     asked = api.subject("direct_get", stream)
     for attempt in range(1, ATTEMPTS + 1):
         try:

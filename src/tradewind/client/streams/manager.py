@@ -59,6 +59,7 @@ from tradewind.status_codes import NOT_FOUND
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.core.message import Msg
+    from tradewind.client.streams.delivery_lag import DeliveryLag
 
 # A million messages take some seconds.
 TRUNCATE_SECONDS: Final = 600.0
@@ -395,6 +396,22 @@ class Consumers:
     async def info(self, stream: str, consumer: str) -> ConsumerInfo:
         """The configuration and state of a consumer."""
         return await self._api.call(ConsumerInfo, "consumer_info", stream, consumer)
+
+    async def lag(self, stream: str, consumer: str) -> DeliveryLag:
+        """How far a consumer is behind, in messages and in seconds; also of any nats-server.
+
+        >>> lag = await manager.consumers.lag("ORDERS", "packer")
+        >>> print(lag.messages, lag.seconds)
+        """
+        from tradewind.client.streams.delivery_lag import lag_of
+
+        return await lag_of(Streams(self._api), await self.info(stream, consumer))
+
+    async def lags(self, infos: Sequence[ConsumerInfo]) -> Mapping[str, DeliveryLag]:
+        """The lags of consumers of one stream, by name; of the first 256 of them."""
+        from tradewind.client.streams.delivery_lag import lags_of
+
+        return await lags_of(Streams(self._api), infos)
 
     async def delete(self, stream: str, consumer: str) -> bool:
         """Delete a consumer."""

@@ -78,6 +78,13 @@ class Advisories:
                     subject, callback=self._heard, pending_messages_max=PENDING_MAX
                 )
 
+    async def listen_to_servers(self, connection: Connection) -> None:
+        """Subscribe to the events of servers, with a login of the system account."""
+        for subject in SYSTEM_SUBJECTS:
+            await connection.subscribe(
+                subject, callback=self._heard, pending_messages_max=PENDING_MAX
+            )
+
     def on_streams_changed(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the kind of each event about a stream."""
         self._listeners.append(listener)

@@ -6,6 +6,7 @@ million keys costs one request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +15,10 @@ from tradewind.api.times import parse_time
 from tradewind.client.kv.entries import Entry, check_key
 from tradewind.client.kv.kv_types import operation_of
 from tradewind.client.streams.bucket_settings import HISTORY_MAX
-from tradewind.client.streams.direct import DirectMessage, read_batch
+from tradewind.client.streams.direct import DirectMessage, read_batch, read_last
 from tradewind.dashboard.data.changes import LINES_COMPARED_MAX, DiffLine, line_differences
 from tradewind.dashboard.data.message_data import as_json, as_text
+from tradewind.dashboard.data.samplers import Question
 from tradewind.durations import SECOND_NS, parse_duration_ns
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 KEYS_SHOWN: Final = 100
 HISTORY_SHOWN: Final = 64
+# The values of a page of keys are read at once, at most so many bytes of them.
+VALUES_BYTES_MAX: Final = 1 << 20
+VALUES_SECONDS: Final = 3.0
 TTL_HEADER: Final = "Nats-TTL"
 
 
@@ -46,6 +51,32 @@ async def list_keys(workspace: Workspace, bucket: str, search: str) -> Keys:
     keys = [name.removeprefix(prefix) for name in found]
     chosen = sorted(key for key in keys if key.startswith(f"{whole}{dot}{part}"))
     return Keys(chosen[:KEYS_SHOWN], total)
+
+
+async def newest_entries(
+    workspace: Workspace, bucket: str, keys: Sequence[str]
+) -> dict[str, Entry]:
+    """The newest entry of each key, as far as they fit into one batch; none if the bucket allows no
+    direct gets.
+    """
+    name = KV_STREAM + bucket
+    prefix = f"{KV_SUBJECTS}{bucket}."
+    shown = tuple(keys[:KEYS_SHOWN])
+
+    async def ask() -> dict[str, Entry]:
+        jetstream = workspace.jetstream
+        if not (await jetstream.manager.streams.info(name)).config.allow_direct:
+            return {}
+        subjects = [prefix + key for key in shown]
+        batch = await read_last(jetstream.api, name, subjects, bytes_max=VALUES_BYTES_MAX)
+        found = {}
+        for item in batch.messages:
+            key = item.subject.removeprefix(prefix)
+            found[key] = _entry(bucket, key, item)
+        return found
+
+    seen = await workspace.samplers.see(Question(("kv values", bucket, shown), ask, VALUES_SECONDS))
+    return seen.value or {}
 
 
 @dataclass(frozen=True, slots=True)

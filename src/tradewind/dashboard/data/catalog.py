@@ -7,6 +7,7 @@ ten requests once, and as many details as a page of the table has rows.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,6 +26,7 @@ from tradewind.dashboard.data.problems import Problem, problem_of
 from tradewind.dashboard.data.samplers import Observation, Question
 
 if TYPE_CHECKING:
+    from tradewind.client.streams.delivery_lag import DeliveryLag
     from tradewind.dashboard.data.workspace import Workspace
 
 NAMES_KEY: Final = "stream names"
@@ -46,6 +48,8 @@ CONSUMER_FIGURES: Final = (
     "delivered_to",
     "acked_to",
 )
+LAG_FIGURES: Final = ("seconds", "messages")
+LAG_SECONDS: Final = 4.0
 # The number of consumer pages whose previous positions are remembered.
 POSITIONS_MAX: Final = 64
 POSITION_SECONDS: Final = 15.0
@@ -104,6 +108,11 @@ def chosen(names: Sequence[str], search: str, prefixes: Sequence[str] = ()) -> l
         for name in names
         if (not prefixes or name.startswith(tuple(prefixes))) and wanted in name.casefold()
     ]
+
+
+def lag_key(info: ConsumerInfo) -> tuple[str, ...]:
+    """The key of the samples of a consumer's lag."""
+    return ("lag", info.stream_name, info.name)
 
 
 class Catalog:
@@ -245,6 +254,21 @@ class Catalog:
 
         return await self._workspace.samplers.see_present(
             Question(("consumer", stream, name), ask, DETAIL_SECONDS, CONSUMER_FIGURES, figures)
+        )
+
+    async def lag(self, info: ConsumerInfo) -> Observation[DeliveryLag]:
+        """How far a consumer is behind, in messages and seconds, and over time."""
+
+        async def ask() -> DeliveryLag:
+            manager = self._workspace.jetstream.manager
+            return await manager.consumers.lag(info.stream_name, info.name)
+
+        def figures(lag: DeliveryLag) -> Sequence[float]:
+            return (math.nan if lag.seconds is None else lag.seconds, lag.messages)
+
+        key = lag_key(info)
+        return await self._workspace.samplers.see(
+            Question(key, ask, LAG_SECONDS, LAG_FIGURES, figures)
         )
 
     def changed(self, stream: str, consumer: str = "") -> None:

@@ -43,6 +43,7 @@ class HistoryFile:
         try:
             self._database = self._open()
             self._check(server)
+            self._began = self._oldest()
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"--history {self.path}: {_words(error)}") from None
 
@@ -71,12 +72,13 @@ class HistoryFile:
             )
 
     def began(self) -> float:
-        """The time of the oldest sample in seconds since 1970; infinity if there is none."""
-        with self._lock:
-            try:
-                found = self._database.execute("select min(minute) from samples").fetchone()
-            except sqlite3.Error:
-                return float("inf")
+        """The time of the oldest sample in seconds since 1970 as of the last write; infinity if
+        there is none. It never waits for the disk.
+        """
+        return self._began
+
+    def _oldest(self) -> float:
+        found = self._database.execute("select min(minute) from samples").fetchone()
         return float("inf") if found is None or found[0] is None else found[0] * float(MINUTE)
 
     def write(self, rows: Sequence[tuple[str, int, bytes]], oldest: int) -> str:
@@ -88,6 +90,7 @@ class HistoryFile:
                         "insert or ignore into samples values (?, ?, ?)", rows
                     )
                     self._database.execute("delete from samples where minute < ?", (oldest,))
+                self._began = self._oldest()
             except sqlite3.Error as error:
                 return _words(error)
         return ""

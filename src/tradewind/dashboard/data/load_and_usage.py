@@ -113,10 +113,12 @@ def load_figures(load: Load) -> Sequence[float]:
     )
 
 
-async def ask_account(connection: Connection) -> AccountSnapshot:
-    """Request load and usage concurrently, and measure the response time of the server."""
+async def ask_account(connection: Connection, system: Connection | None = None) -> AccountSnapshot:
+    """Request load and usage concurrently, and measure the response time of the server. The load is
+    requested with the login `system`, if there is one.
+    """
     load, usage, passed = await asyncio.gather(
-        ask_load(connection),
+        ask_load(system or connection),
         connection.jetstream_manager().account_info(),
         connection.rtt(),
         return_exceptions=True,

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 REQUEST_SECONDS: Final = 5.0
 HEALTH_SECONDS: Final = 10.0
 ACCOUNTS_SECONDS: Final = 3.0
-RIGHTS_SECONDS: Final = 60.0
 ACCOUNT_KEY: Final = "account"
+RIGHTS_SECONDS: Final = 60.0
 State = Literal["connecting", "connected", "reconnecting", "refused"]
 
 
@@ -67,7 +67,12 @@ class LinkState:
 class Workspace:
     """One login at one server or cluster."""
 
-    def __init__(self, options: ConnectOptions, history: HistoryFile | None = None) -> None:
+    def __init__(
+        self,
+        options: ConnectOptions,
+        history: HistoryFile | None = None,
+        system_options: ConnectOptions | None = None,
+    ) -> None:
         self.options = make_options(
             options,
             {
@@ -87,6 +92,9 @@ class Workspace:
         self.searches = MessageSearches()
         self.watches = Watches(lambda: self.jetstream)
         self._connection: Connection | None = None
+        # A second login, of the system account, for the figures of whole servers.
+        self._system_options = system_options
+        self._system: Connection | None = None
         self._starting: asyncio.Task[None] | None = None
         self._last_error = ""
         self._refusal = ""
@@ -126,8 +134,9 @@ class Workspace:
             self._starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._starting
-        if self._connection is not None:
-            await self._connection.close()
+        for connection in (self._connection, self._system):
+            if connection is not None:
+                await connection.close()
 
     @property
     def link(self) -> LinkState:
@@ -153,6 +162,12 @@ class Workspace:
         return connection
 
     @property
+    def system(self) -> Connection:
+        """The connection for questions about servers, with the system account if it can."""
+        system = self._system
+        return system if system is not None and system.is_connected else self.connection
+
+    @property
     def jetstream(self) -> JetStream:
         """The JetStream context of the connection."""
         return self.connection.jetstream()
@@ -163,6 +178,8 @@ class Workspace:
         # Subscribed before connecting: these are the first subscriptions of any server, including
         # later ones.
         await self.advisories.listen(connection)
+        if self._system_options is not None:
+            await self._start_system(self._system_options)
         try:
             await connection._start()
         except TradewindError as error:
@@ -173,10 +190,24 @@ class Workspace:
             await connection.flush()
         self._was_connected = True
 
+    async def _start_system(self, options: ConnectOptions) -> None:
+        """Connect to the system account; without it, pages show only the account's own figures."""
+        settings = {
+            "name": "tradewind dashboard",
+            "wait_for_server": True,
+            "timeout": REQUEST_SECONDS,
+        }
+        self._system = Connection(make_options(options, settings))
+        await self.advisories.listen_to_servers(self._system)
+        with contextlib.suppress(TradewindError):
+            await self._system._start()
+
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Reconnected):
             # Events about streams meanwhile were not received.
             self.samplers.forget(NAMES_KEY)
+            # What was refused before may be allowed by this server.
+            self.survey.changed()
         if isinstance(event, ReconnectFailed | ErrorEvent):
             self._last_error = str(event.error)
 
@@ -187,7 +218,7 @@ class Workspace:
         series = self.history.series(ACCOUNT_KEY, load_and_usage.FIGURES, 2 * STEP_SECONDS)
         if (last := series.last_time) is not None and time.time() - last < STEP_SECONDS:
             return False
-        load = await load_and_usage.ask_load(self.connection)
+        load = await load_and_usage.ask_load(self.system)
         self.history.add(ACCOUNT_KEY, series, time.time(), load_and_usage.load_figures(load))
         return True
 
@@ -217,7 +248,7 @@ class Workspace:
         """The load and usage of the account."""
 
         async def ask() -> load_and_usage.AccountSnapshot:
-            return await load_and_usage.ask_account(self.connection)
+            return await load_and_usage.ask_account(self.connection, self.system)
 
         return await self.samplers.see(
             Question(ACCOUNT_KEY, ask, 2.0, load_and_usage.FIGURES, load_and_usage.figures)
@@ -227,7 +258,7 @@ class Workspace:
         """The health of the servers; only a login of the system account may request it."""
 
         async def ask() -> dict[str, str]:
-            return await load_and_usage.ask_health(self.connection)
+            return await load_and_usage.ask_health(self.system)
 
         return await self.samplers.see(Question("health", ask, HEALTH_SECONDS))
 
@@ -244,7 +275,7 @@ class Workspace:
         """The accounts that the login may see."""
 
         async def ask() -> account_data.Accounts:
-            return await account_data.ask_accounts(self.connection, is_whole=is_whole)
+            return await account_data.ask_accounts(self.system, is_whole=is_whole)
 
         return await self.samplers.see(Question(("accounts", is_whole), ask, ACCOUNTS_SECONDS))
 

@@ -125,16 +125,31 @@ def _side(visit: Visit, place: str) -> Markup:
             type="search",
             name="search",
             id="search",
-            placeholder="Search streams  /",
-            aria_label="Search streams",
+            placeholder="Search  /",
+            aria_label="Search streams, consumers, buckets and stores",
             autocomplete="off",
         ),
-        action="/streams",
+        action="/search",
         method="get",
         role="search",
     )
+    here = next((label for key, label, _ in PLACES if key == place), "Menu")
+    menu = tag(
+        "button",
+        tag("span", here),
+        tag("i", class_="bars", aria_hidden="true"),
+        type="button",
+        id="menu",
+        aria_expanded="false",
+        aria_controls="places",
+        aria_label=f"Menu, now {here}" if here != "Menu" else "Menu",
+    )
     return tag(
-        "nav", brand(), search, tag("div", links, class_="places"), tag("div", foot, class_="foot")
+        "nav",
+        tag("div", brand(), menu, class_="top"),
+        search,
+        tag("div", links, class_="places", id="places"),
+        tag("div", foot, class_="foot"),
     )
 
 

@@ -113,7 +113,7 @@ def _login(login: AccountLogin) -> Markup:
 async def _one(call: Call, name: str) -> Answer:
     top = heading(name, above=tag("a", "Accounts", href="/accounts"))
     try:
-        detail = await ask_detail(call.workspace.connection, name)
+        detail = await ask_detail(call.workspace.system, name)
     except TradewindError as error:
         note = problem_note(problem_of(error))
         return PageAnswer(page(call.visit, "accounts", name, top, note))

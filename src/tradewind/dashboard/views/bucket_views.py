@@ -10,7 +10,7 @@ from tradewind.api.stream_types import Compression, StorageType, StreamConfig
 from tradewind.client.kv.kv_types import KvStatus, check_filter
 from tradewind.client.streams.config_settings import choice_of
 from tradewind.dashboard.data.human_values import duration_entry, size_entry
-from tradewind.dashboard.data.page_texts import count, many, moment, size
+from tradewind.dashboard.data.page_texts import count, many, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.inputs import action_link, danger_zone, submit, why_off
 from tradewind.dashboard.look.page_layout import (
@@ -25,6 +25,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.look.time_texts import at
 from tradewind.dashboard.views.call import (
     Answer,
     Call,
@@ -47,6 +48,11 @@ _OPERATIONS: Final = {
 }
 
 
+def operation_badge(operation: str) -> Markup:
+    """The state in which an operation has left a key."""
+    return badge(*_OPERATIONS.get(operation, (operation, "")))
+
+
 def _page(call: Call, title: str, *content: Child) -> Answer:
     bucket = call.parts.get("bucket", "")
     above: list[Child] = [tag("a", "Key-value", href="/kv")]
@@ -66,10 +72,10 @@ async def watch(call: Call) -> Answer:
     changes, problem = await call.workspace.watches.see(bucket, keys)
     rows: list[list[Child]] = [
         [
-            str(each.revision),
-            moment(each.time_ns).removesuffix(" UTC"),
+            count(each.revision),
+            at(each.time_ns),
             tag("a", each.key, href=address("kv", bucket, each.key), class_="mono"),
-            badge(*_OPERATIONS.get(each.operation, (each.operation, ""))),
+            operation_badge(each.operation),
             tag("span", each.text, class_="mono faint"),
             size(each.size),
         ]

@@ -43,7 +43,7 @@ async def show(call: Call) -> Answer:
     first = number(call.query, "first")
 
     async def ask() -> Clients:
-        return await ask_clients(call.workspace.connection, order, first)
+        return await ask_clients(call.workspace.system, order, first)
 
     key = ("connections", order, first)
     seen = await call.workspace.samplers.see(Question(key, ask, SECONDS))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.dashboard.data.catalog import ROWS
-from tradewind.dashboard.data.page_texts import count, short, since
+from tradewind.dashboard.data.page_texts import count, short
 from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -21,6 +20,7 @@ from tradewind.dashboard.look.page_layout import (
     table,
 )
 from tradewind.dashboard.look.table_order import TableColumn, TableOrder, sorting_of
+from tradewind.dashboard.look.time_texts import ago
 from tradewind.dashboard.views.attention_card import state_badge
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer, number
 from tradewind.dashboard.views.stream_views import check_found, stream_heading
@@ -221,7 +221,7 @@ def consumer_row(
         short(rates[info.name]) if info.name in rates else "-",
         count(info.num_ack_pending),
         count(info.num_redelivered),
-        since(info.delivered.last_active, time.time_ns()),
+        ago(info.delivered.last_active),
     ]
 
 

@@ -11,9 +11,10 @@ from tradewind.api.consumer_types import PriorityPolicy
 from tradewind.client.api_errors import ConsumerNotFoundError
 from tradewind.client.why.asking import consumer_knowledge
 from tradewind.client.why.consumer_reasons import Knowledge, explain, filter_subjects, is_full
+from tradewind.dashboard.data.catalog import lag_key
 from tradewind.dashboard.data.changes import config_text
 from tradewind.dashboard.data.connection_data import ask_subscribers
-from tradewind.dashboard.data.page_texts import count, limit, short, since, span_ns, time_text
+from tradewind.dashboard.data.page_texts import count, limit, short, span_ns
 from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
@@ -31,6 +32,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     why_card,
 )
+from tradewind.dashboard.look.time_texts import ago, at, short_span
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
 from tradewind.dashboard.views.chart_parts import chart_ranges, charted
 from tradewind.dashboard.views.consumer_list_views import consumer_kind
@@ -38,6 +40,7 @@ from tradewind.dashboard.views.stream_views import cluster_facts
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo, SequenceInfo
+    from tradewind.client.streams.delivery_lag import DeliveryLag
     from tradewind.dashboard.data.samplers import Observation
     from tradewind.dashboard.data.series import Series
 
@@ -76,12 +79,15 @@ async def _content(
 ) -> list[Markup | None]:
     series = seen.series
     history = await charted(call, ("consumer", info.stream_name, info.name), seen)
+    lag = await call.workspace.catalog.lag(info)
+    lags = await charted(call, lag_key(info), lag)
     reason = explain(await _knowledge(call, seen, info))
     return [
         why_card(reason, "Why is it not moving?", "How is it doing?"),
         tag(
             "div",
             figure_card("Behind", count(info.num_pending)),
+            figure_card("Lag", _lag_words(lag.value), "age of the oldest message"),
             figure_card(
                 "Unacknowledged",
                 count(info.num_ack_pending),
@@ -93,8 +99,24 @@ async def _content(
             class_="numbers",
         ),
         chart_ranges(call, "streams", info.stream_name, "consumers", info.name),
-        grid(*_charts(call, history), card("Position", _standing(info, time.time_ns()))),
+        grid(*_charts(call, history), _lag_chart(call, lags)),
+        grid(card("Position", _standing(info, time.time_ns()))),
     ]
+
+
+def _lag_words(lag: DeliveryLag | None) -> str:
+    """The age of the oldest message that the consumer is not done with."""
+    if lag is None or lag.seconds is None:
+        return "unknown"
+    return short_span(lag.seconds) if lag.messages else "none"
+
+
+def _lag_chart(call: Call, series: Series) -> Markup:
+    line = Line("oldest message", series.levels("seconds"))
+    chart = line_chart(
+        "Lag", [line], label=short_span, window=call.window, whole=True, percentiles=True
+    )
+    return card("", chart)
 
 
 def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
@@ -105,7 +127,7 @@ def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
             ("Delivered up to", _position(info.delivered, now_ns)),
             ("Acknowledged up to", _position(info.ack_floor, now_ns)),
             ("Filter", tag("span", ", ".join(filter_subjects(info)), class_="mono")),
-            ("Created", time_text(info.created)),
+            ("Created", at(info.created)),
             *cluster_facts(info.cluster),
             *_groups(info),
         ]
@@ -147,8 +169,8 @@ def _charts(call: Call, series: Series) -> list[Markup]:
     return [card("", moved), card("", waiting), card("", floors)]
 
 
-def _position(position: SequenceInfo, now_ns: int) -> str:
-    return f"sequence {position.stream_seq}, {since(position.last_active, now_ns)}"
+def _position(position: SequenceInfo, now_ns: int) -> Child:
+    return [f"sequence {count(position.stream_seq)}, ", ago(position.last_active, now_ns)]
 
 
 def _groups(info: ConsumerInfo) -> list[tuple[str, Child]]:

@@ -20,7 +20,7 @@ from tradewind.dashboard.data.dead_letter_data import (
     has_own_letters,
 )
 from tradewind.dashboard.data.message_data import MessagePage, MessageReader, as_text, excerpt
-from tradewind.dashboard.data.page_texts import count, many, moment, size, span_ns, time_text
+from tradewind.dashboard.data.page_texts import count, many, size
 from tradewind.dashboard.data.problems import MissingError, problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -37,6 +37,7 @@ from tradewind.dashboard.look.page_layout import (
     switch,
     table,
 )
+from tradewind.dashboard.look.time_texts import ago, at
 from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
@@ -215,7 +216,7 @@ def _rows(name: str, found: MessagePage, *, is_newest: bool) -> Markup:
         rows.append(
             [
                 tag("a", str(letter.seq), href=address(PLACE, name, str(letter.seq))),
-                f"{span_ns(max(now_ns - message.time_ns, 0))}",
+                ago(message.time_ns, now_ns),
                 f"{letter.origin_stream} > {letter.origin_consumer}",
                 [letter.reason, " ", tag("small", letter.detail[:80])],
                 count(letter.deliveries),
@@ -312,7 +313,7 @@ def _about(stored: ListedMessage, letter: StoredDeadLetter) -> list[tuple[str, C
             "Given up by",
             tag("a", f"{letter.origin_stream} > {letter.origin_consumer}", href=consumer),
         ),
-        ("Given up", moment(stored.time_ns)),
+        ("Given up", at(stored.time_ns)),
         ("Subject", tag("span", letter.origin_subject, class_="mono")),
         ("Sequence there", str(letter.origin_seq)),
         ("Attempts", count(letter.deliveries)),
@@ -327,8 +328,8 @@ def _attempts(letter: StoredDeadLetter) -> Markup | None:
     if not letter.attempts:
         return None
     rows: list[list[Child]] = [
-        [str(index), time_text(at or ""), client or "?"]
-        for index, (at, client) in enumerate(zip_longest(letter.attempts, letter.clients), 1)
+        [str(index), at(when or ""), client or "?"]
+        for index, (when, client) in enumerate(zip_longest(letter.attempts, letter.clients), 1)
     ]
     return card("Attempts", table(("Attempt#", "Delivered", "To client"), rows, empty=""))
 

@@ -10,11 +10,12 @@ from tradewind.dashboard.data.bucket_data import (
     KEYS_SHOWN,
     key_history,
     list_keys,
+    newest_entries,
     value_difference,
 )
 from tradewind.dashboard.data.catalog import ROWS, chosen
 from tradewind.dashboard.data.message_data import as_json, as_text, excerpt
-from tradewind.dashboard.data.page_texts import count, many, moment, size, span_ns
+from tradewind.dashboard.data.page_texts import count, many, size, span_ns
 from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -28,6 +29,8 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.look.time_texts import ago, at
+from tradewind.dashboard.views.bucket_views import operation_badge
 from tradewind.dashboard.views.call import (
     Answer,
     Call,
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
 # A server lists all keys at once, so those of a large bucket are requested only when a page is
 # loaded.
 KEYS_FOLLOWED_MAX: Final = 1000
+
+
+KEY_COLUMNS: Final = ("Key", "Value", "Revision#", "Size#", "Changed", "State")
 
 
 async def show_all(call: Call) -> Answer:
@@ -90,9 +96,8 @@ async def show(call: Call) -> Answer:
     bucket = call.parts["bucket"]
     search = call.query.get("search", "").strip()
     found = await list_keys(call.workspace, bucket, search)
-    rows: list[list[Child]] = [
-        [tag("a", key, href=address("kv", bucket, key), class_="mono")] for key in found.keys
-    ]
+    entries = await newest_entries(call.workspace, bucket, found.keys)
+    rows = [_key_row(bucket, key, entries.get(key)) for key in found.keys]
     find = tag(
         "form",
         tag(
@@ -117,7 +122,7 @@ async def show(call: Call) -> Answer:
     if not call.visit.is_read_only:
         target = address("buckets", bucket, "settings")
         links.append(tag("a", "Settings", href=target, class_="button"))
-    keys = table(("Key",), rows, empty="No key starts with this.")
+    keys = table(KEY_COLUMNS, rows, empty="No key starts with this.")
     listed = card("", keys, tag("p", note, class_="faint"))
     return PageAnswer(
         page(
@@ -129,6 +134,24 @@ async def show(call: Call) -> Answer:
             put,
         )
     )
+
+
+def _key_row(bucket: str, key: str, entry: Entry | None) -> list[Child]:
+    """A key with its newest value; without an entry, nothing is known but its name."""
+    link = tag("a", key, href=address("kv", bucket, key), class_="mono")
+    if entry is None:
+        return [link, tag("span", "open the key to see it", class_="faint"), "", "", "", ""]
+    value: Child = tag("span", excerpt(entry.value), class_="mono faint")
+    if entry.is_deleted:
+        value = tag("span", "none", class_="faint")
+    return [
+        link,
+        value,
+        count(entry.revision),
+        "" if entry.is_deleted else size(len(entry.value)),
+        ago(entry.created_ns),
+        operation_badge(entry.operation),
+    ]
 
 
 async def show_key(call: Call) -> Answer:
@@ -180,5 +203,5 @@ def _revision(entry: Entry, before: list[Entry]) -> Markup:
     elif before and not before[0].is_deleted:
         lines = value_difference(before[0].value, entry.value)
         what = diff_box(lines) if lines else tag("span", "the same value", class_="faint")
-    title = f"Revision {entry.revision}, {moment(entry.created_ns)}"
+    title = [f"Revision {count(entry.revision)}, ", at(entry.created_ns)]
     return tag("div", tag("p", tag("strong", title)), what)

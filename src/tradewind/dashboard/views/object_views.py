@@ -12,7 +12,7 @@ from tradewind.client.errors import ObjectNotFoundError
 from tradewind.client.streams.config_settings import choice_of
 from tradewind.dashboard.data.catalog import ROWS, chosen
 from tradewind.dashboard.data.object_data import ObjectPage, content, list_objects
-from tradewind.dashboard.data.page_texts import count, many, since, size, span_ns, time_text
+from tradewind.dashboard.data.page_texts import count, many, size, span_ns
 from tradewind.dashboard.data.problems import Problem, problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -30,6 +30,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.look.time_texts import ago, at
 from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
@@ -90,7 +91,7 @@ def _store_row(name: str, info: StreamInfo | Problem) -> list[Child]:
         [link, " ", badge("sealed", "warning") if config.sealed else None],
         size(info.state.bytes),
         span_ns(config.max_age) if config.max_age > 0 else "no limit",
-        since(info.state.last_ts, time.time_ns()),
+        ago(info.state.last_ts),
     ]
 
 
@@ -178,7 +179,7 @@ def _object_row(store: str, info: ObjectInfo, now_ns: int) -> list[Child]:
         [link, " ", badge("link") if info.link is not None else None],
         size(info.size) if info.link is None else "",
         count(info.chunks) if info.link is None else "",
-        since(info.mtime, now_ns),
+        ago(info.mtime, now_ns),
         info.description or "",
     ]
 
@@ -251,7 +252,7 @@ async def show_one(call: Call) -> Answer:
         ("Size", f"{size(info.size)} ({count(info.size)} bytes)"),
         ("Chunks", f"{count(info.chunks)}{_chunk_size(info)}"),
         ("Digest", tag("span", info.digest or "none", class_="mono")),
-        ("Stored", f"{since(info.mtime, time.time_ns())} ({time_text(info.mtime)})"),
+        ("Stored", [ago(info.mtime), ", ", at(info.mtime)]),
         ("Id", tag("span", info.nuid, class_="mono")),
     ]
     if info.description:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from tradewind.dashboard.data.page_texts import UNLIMITED, count, short, since, size
+from tradewind.dashboard.data.page_texts import UNLIMITED, count, short, size
 from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.data.workspace import ACCOUNT_KEY
 from tradewind.dashboard.look.charts import Line, line_chart, share
@@ -22,6 +22,7 @@ from tradewind.dashboard.look.page_layout import (
     problem_note,
     table,
 )
+from tradewind.dashboard.look.time_texts import ago
 from tradewind.dashboard.views.attention_card import attention_card
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
 from tradewind.dashboard.views.chart_parts import chart_ranges, charted, history_problem
@@ -139,7 +140,7 @@ def _numbers(account: AccountSnapshot, series: Series, scope: str) -> Markup:
     slow = load.slow_consumers
     cells.append(
         figure_card(
-            "Slow consumers",
+            "Slow clients",
             count(slow),
             "clients disconnected" if slow else "none so far",
             "warning" if slow else "",
@@ -223,7 +224,7 @@ def _machines(load: Load, health: Observation[dict[str, str]] | None) -> Markup:
             size(each.memory),
             f"{each.processor:.1f} %",
             badge(count(each.slow_consumers), "warning") if each.slow_consumers else "0",
-            since(each.started, time.time_ns()),
+            ago(each.started),
         ]
         for each in load.machines
     ]
@@ -243,7 +244,7 @@ def _happenings(newest: Sequence[Happening]) -> Markup:
             "li",
             tag("i", class_=f"lamp {'good' if item.weight == 'info' else item.weight}"),
             tag("span", _linked(item), f" ({count(item.count)} times)" if item.count > 1 else None),
-            tag("span", since(item.time, now_ns), class_="faint"),
+            tag("span", ago(item.time, now_ns), class_="faint"),
         )
         for item in newest[:HAPPENINGS_SHOWN]
     ]

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.chain.checkpoints import encode, is_signed
 from tradewind.dashboard.data.integrity import ENTRIES_DEFAULT, ENTRIES_MAX, ChainLook
-from tradewind.dashboard.data.page_texts import count, many, time_text
+from tradewind.dashboard.data.page_texts import count, many
 from tradewind.dashboard.data.problems import MissingError, problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import badge, card, facts, grid, page, problem_note, table
+from tradewind.dashboard.look.time_texts import at
 from tradewind.dashboard.views.call import Answer, BadFormError, Call, Download, PageAnswer, number
 from tradewind.dashboard.views.stream_views import check_found, stream_heading
 from tradewind.errors import TradewindError
@@ -94,7 +95,7 @@ def _checkpoint(name: str, info: ChainInfo, head: Checkpoint | None) -> Markup:
         "Last checkpoint",
         facts(
             [
-                ("Time", time_text(head.time)),
+                ("Time", at(head.time)),
                 ("Covers", f"{many(head.size, 'entry', 'entries')}, up to {head.last_seq}"),
                 ("Since then", many(behind, "entry", "entries")),
                 ("Root", tag("code", head.root)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.api.stream_types import StreamConfig
 from tradewind.dashboard.data.catalog import ROWS, chosen
-from tradewind.dashboard.data.page_texts import count, since, size
+from tradewind.dashboard.data.page_texts import count, size
 from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -24,6 +24,7 @@ from tradewind.dashboard.look.page_layout import (
     table,
 )
 from tradewind.dashboard.look.table_order import TableColumn, TableOrder, sorting_of
+from tradewind.dashboard.look.time_texts import ago
 from tradewind.dashboard.views.attention_card import state_badge
 from tradewind.dashboard.views.call import (
     Answer,
@@ -164,7 +165,7 @@ def _row(survey: Survey, name: str, info: StreamInfo | Problem, now_ns: int) -> 
         count(state.messages),
         size(state.bytes),
         count(state.consumer_count),
-        since(state.last_ts, now_ns),
+        ago(state.last_ts, now_ns),
     ]
 
 

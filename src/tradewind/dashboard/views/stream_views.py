@@ -11,7 +11,7 @@ from tradewind.client.why.asking import stream_knowledge
 from tradewind.client.why.stream_reasons import explain_stream
 from tradewind.dashboard.data.catalog import SUBJECTS_SHOWN_MAX
 from tradewind.dashboard.data.changes import config_text, in_words
-from tradewind.dashboard.data.page_texts import count, many, short, since, size, span_ns, time_text
+from tradewind.dashboard.data.page_texts import count, many, short, size, span_ns
 from tradewind.dashboard.data.problems import problem_of
 from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.look.charts import Line, line_chart
@@ -33,6 +33,7 @@ from tradewind.dashboard.look.page_layout import (
     tabs,
     why_card,
 )
+from tradewind.dashboard.look.time_texts import ago, at
 from tradewind.dashboard.views.call import Answer, Call, PageAnswer
 from tradewind.dashboard.views.chart_parts import chart_ranges, charted
 from tradewind.dashboard.views.stream_list_views import marks
@@ -73,12 +74,17 @@ def stream_tabs(name: str, here: str) -> Markup:
 
 
 def stream_heading(
-    visit: Visit, name: str, here: str, *actions: Child, always: Child = None
+    visit: Visit,
+    name: str,
+    here: str,
+    *actions: Child,
+    always: Child = None,
+    note: Child = None,
 ) -> list[Child]:
     """The heading of every page of a stream, without actions that would be refused."""
     above = tag("a", "Streams", href="/streams")
     shown = () if visit.is_read_only else actions
-    return [heading(name, always, *shown, above=above), stream_tabs(name, here)]
+    return [heading(name, always, *shown, above=above, note=note), stream_tabs(name, here)]
 
 
 async def show(call: Call) -> Answer:
@@ -90,7 +96,8 @@ async def show(call: Call) -> Answer:
     save = tag("a", "Back up", href=address("streams", name, "backup"), class_="button")
     why_not = await call.refusal_of("stream_update", name)
     edit = action_link("Edit", address("streams", name, "edit"), why_not)
-    top = stream_heading(call.visit, name, "", edit, always=save)
+    note = seen.value.config.description or None if seen.value is not None else None
+    top = stream_heading(call.visit, name, "", edit, always=save, note=note)
     series = await charted(call, ("stream", name), seen)
     content = [await _why(call, seen), *_content(call, seen, series)]
     zone = None if call.visit.is_read_only else await _danger_zone(call, name, why_not)
@@ -186,7 +193,7 @@ def _content(call: Call, seen: Observation[StreamInfo], history: Series) -> list
                     [
                         ("First", _end(state.first_seq, state.first_ts, now_ns, state.messages)),
                         ("Last", _end(state.last_seq, state.last_ts, now_ns, state.last_seq)),
-                        ("Created", time_text(info.created)),
+                        ("Created", at(info.created)),
                         *cluster_facts(info.cluster),
                     ]
                 ),
@@ -199,7 +206,7 @@ def _content(call: Call, seen: Observation[StreamInfo], history: Series) -> list
 def _end(sequence: int, moment: str, now_ns: int, is_known: int) -> Child:
     if not is_known:
         return "none yet"
-    return f"sequence {sequence}, {since(moment, now_ns)} ({time_text(moment)})"
+    return [f"sequence {count(sequence)}, ", ago(moment, now_ns), ", ", at(moment)]
 
 
 def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, Child]]:

@@ -59,6 +59,8 @@ class DashboardSettings:
     allow_run: bool = False
     # The file in which the charts of a day are saved.
     history_path: str = ""
+    # A login of the system account for the figures of servers, which all visitors then see.
+    system_options: ConnectOptions | None = None
     launching: LaunchCommand | None = None
 
     def __post_init__(self) -> None:
@@ -150,7 +152,10 @@ class Dashboard(uvicorn.Server):
         """Serve until stopped by a signal or by `should_exit`."""
         settings = self.settings
         sessions = Sessions(
-            settings.options, needs_login=settings.asks_login, history=settings.history()
+            settings.options,
+            needs_login=settings.asks_login,
+            history=settings.history(),
+            system_options=settings.system_options,
         )
         self.sessions = sessions
         application = build_application(

@@ -63,11 +63,13 @@ class Sessions:
         *,
         needs_login: bool,
         history: HistoryFile | None = None,
+        system_options: ConnectOptions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.needs_login = needs_login
         self._options = options
         self._history = history
+        self._system_options = system_options
         self._clock = clock
         self._secret = secrets.token_bytes(ID_BYTES)
         self._logins: OrderedDict[str, LoginSession] = OrderedDict()
@@ -78,7 +80,7 @@ class Sessions:
     def start(self) -> None:
         """Connect, if all visitors share one connection."""
         if not self.needs_login:
-            self._shared = Workspace(self._options, self._history)
+            self._shared = Workspace(self._options, self._history, self._system_options)
             self._shared.start()
 
     async def close(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -42,6 +41,7 @@ from tradewind.dashboard.views import (
     consumer_list_views,
     consumer_views,
     dead_letter_views,
+    finding_views,
     kv_changes,
     kv_views,
     map_views,
@@ -76,6 +76,7 @@ from tradewind.dashboard.views.call import (
 )
 from tradewind.dashboard.web.forms import file_body, read_form
 from tradewind.dashboard.web.sessions import LoginRefusedError, LoginSession, Sessions
+from tradewind.dashboard.web.static_files import static_file
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
@@ -89,15 +90,6 @@ View = Callable[[Call], Awaitable[Answer]]
 READ_ONLY: Final = "The dashboard was started with --read-only: nothing can be changed here."
 STALE: Final = "This page was too old. Reload it and try again."
 STATUSES: Final = {"denied": 403, "missing": 404, "away": 503, "refused": 409, "failed": 502}
-# The files that pages load: their kind, and the parts that each is made of.
-STATIC: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "style.css": ("text/css", ("style.css", "forms.css")),
-    "dashboard.js": (
-        "text/javascript",
-        ("dashboard.js", "times.js", "tables.js", "charts.js", "forms.js"),
-    ),
-    "icon.svg": ("image/svg+xml", ("icon.svg",)),
-}
 
 STREAM: Final = "/streams/{stream}"
 MESSAGE: Final = STREAM + "/messages/{sequence}"
@@ -107,6 +99,7 @@ LETTERS: Final = "/dead-letters/{stream}"
 LETTER: Final = LETTERS + "/{sequence}"
 VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/", overview.show),
+    ("/search", finding_views.show),
     ("/streams", stream_list_views.show),
     ("/new-stream", stream_forms.show_new),
     (STREAM, stream_views.show),
@@ -552,16 +545,6 @@ def _saved(answer: Download) -> Response:
     return _SavedResponse(answer.chunks, media_type="application/octet-stream", headers=headers)
 
 
-async def _static(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in STATIC:
-        return PlainTextResponse("There is no such file.", 404)
-    kind, parts = STATIC[name]
-    folder = files("tradewind.dashboard.look").joinpath("static")
-    data = b"\n".join(folder.joinpath(part).read_bytes() for part in parts)
-    return Response(data, media_type=kind, headers={"cache-control": "max-age=60"})
-
-
 def build_application(
     sessions: Sessions, machine: Machine, rules: RunRules, *, is_secure: bool, port: int
 ) -> Starlette:
@@ -571,7 +554,7 @@ def build_application(
         Route("/login", handler.login_page, methods=["GET"]),
         Route("/login", handler.log_in, methods=["POST"]),
         Route("/logout", handler.log_out, methods=["POST"]),
-        Route("/static/{name}", _static, methods=["GET"]),
+        Route("/static/{name}", static_file, methods=["GET"]),
         *(Route(path, handler.reading(view), methods=["GET"]) for path, view in VIEWS),
         *(
             Route(

@@ -7,10 +7,11 @@ the lake; a second run continues with them.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from importlib.resources import files
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 import tradewind.sync
@@ -25,7 +26,7 @@ from tradewind.pipelines.demo.demo_server import (
 from tradewind.pipelines.demo.demo_table import DemoTable, ask_for_table
 from tradewind.pipelines.demo.figures import DemoFigures
 from tradewind.pipelines.demo.orders import STREAM, OrderPublisher
-from tradewind.pipelines.demo.screen import DemoMoment, Places, summary_lines
+from tradewind.pipelines.demo.screen import DemoMoment, Places, starting_line, summary_lines
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.job_pipelines import reached_seq
 from tradewind.pipelines.machine.signals import stop_event
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 PIPELINE_FILE: Final = "revenue.yaml"
 LIVE_SINK: Final = "live"
 CATCH_UP_SECONDS_MAX: Final = 120.0
+WAIT_SECONDS: Final = 0.2
 INTERRUPTED_SECONDS_MAX: Final = 15.0
 SPARK_SETTINGS: Final = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 
@@ -56,7 +58,11 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
     pipeline = load_pipeline(file)
     with ExitStack() as opened:
         server = start_server(settings, opened, screen)
-        dashboard_url = "" if dashboard is None else opened.enter_context(dashboard(server.url))
+        dashboard_url = (
+            ""
+            if dashboard is None
+            else opened.enter_context(dashboard(server.url, server.system_url))
+        )
         if dashboard_url:
             screen.say(f"The dashboard is on {dashboard_url}")
         places = Places(
@@ -68,16 +74,19 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         log_file = pipeline.log_file
         screen.say(f"Spark is starting, which takes a few seconds (log: {log_file})")
         java = {"spark.driver.extraJavaOptions": short_session_options(), **SPARK_SETTINGS}
-        spark = opened.enter_context(using_session(settings.master, log_file, java))
+        # Orders come at once, so that there is something to see while Spark starts.
+        publisher = OrderPublisher(connection, settings.orders_per_second, time.time_ns())
+        opened.callback(publisher.stop)
+        publisher.start()
+        with _shown_waiting(screen, publisher):
+            spark = opened.enter_context(using_session(settings.master, log_file, java))
         stop = opened.enter_context(stop_event())
         runner = Runner(pipeline, spark, PipelineAddress(server.url), _no_console)
         with running(runner, pipeline.checkpoint):
-            publisher = OrderPublisher(connection, settings.orders_per_second, time.time_ns())
             figures = DemoFigures(connection)
             moment = DemoMoment(places, 0, runner.status, figures)
             table = DemoTable(spark, PipelineAddress(server.url))
             opened.callback(table.close)
-            publisher.start()
             try:
                 _show_until(settings, runner, publisher, moment, screen, stop, table)
             finally:
@@ -93,6 +102,26 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         screen.say(line)
     if any("NOT the same" in line for line in lines):
         raise JobError("the bucket and the stream do not agree")
+
+
+@contextmanager
+def _shown_waiting(screen: Screen, publisher: OrderPublisher) -> Iterator[None]:
+    """Show how long Spark has been starting, and the orders meanwhile."""
+    stop = Event()
+    began = time.monotonic()
+
+    def show() -> None:
+        while not stop.wait(WAIT_SECONDS):
+            passed = time.monotonic() - began
+            screen.wait(starting_line(passed, publisher.published.count))
+
+    thread = Thread(target=show, name="waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _no_console(*_arguments: object) -> None:

@@ -97,7 +97,7 @@ def run_order_demo(
     say(f"Its pipeline, SQL and lake tables need the extra: {install_command('spark')}")
     with ExitStack() as opened:
         server = start_server(settings, opened, Screen(say, lambda _moment: None))
-        say(f"The dashboard is on {opened.enter_context(dashboard(server.url))}")
+        say(f"The dashboard is on {opened.enter_context(dashboard(server.url, server.system_url))}")
         say(f"In another terminal: {settings.program} -s {server.url} consumer report {STREAM}")
         connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
         ensure_stream(connection)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CURVE_MINUTES: Final = 20
 BAR_WIDTH: Final = 34
+SPINNER: Final = "|/-\\"
+SPINS_PER_SECOND: Final = 5
 STREAM_SQL: Final = "select subject, sum(amount) as revenue from ORDERS group by 1"
 LAKE_SQL: Final = "select * from lake order by minute, region"
 COLOURS: Final = ("cyan", "green", "yellow", "magenta", "blue")
@@ -66,6 +68,12 @@ class DemoMoment:
     is_stopping: bool = False
     notes: list[str] = field(default_factory=list)
     tables: Sequence[TableStatus] = ()
+
+
+def starting_line(seconds: float, published: int) -> str:
+    """How long Spark has been starting, and the orders meanwhile."""
+    turn = SPINNER[int(seconds * SPINS_PER_SECOND) % len(SPINNER)]
+    return f"{turn} Spark is starting: {seconds:.0f} s; {published:,} orders published meanwhile"
 
 
 def table_line(moment: DemoMoment) -> str:

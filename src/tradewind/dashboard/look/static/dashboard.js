@@ -141,8 +141,17 @@ document.addEventListener("keydown", (event) => {
     if (event.target.matches("textarea[data-submits]")) event.target.form.requestSubmit();
   }
 });
+// On a phone the navigation is a menu.
+function toggleMenu() {
+  const menu = document.getElementById("menu");
+  const isOpen = menu.getAttribute("aria-expanded") === "true";
+  menu.setAttribute("aria-expanded", String(!isOpen));
+  menu.closest("nav").classList.toggle("open", !isOpen);
+}
+
 document.addEventListener("click", (event) => {
   if (event.target.id === "theme") toggleTheme();
+  if (event.target.closest("#menu")) toggleMenu();
 });
 document.querySelectorAll("input[data-typed]").forEach(watchTyped);
 document.querySelectorAll("input[data-slides]").forEach(watchSlider);

@@ -9,11 +9,11 @@ function cellValue(cell) {
   const time = cell.querySelector("time");
   if (time) return Date.parse(time.dateTime) || 0;
   const text = cell.textContent.trim();
-  if (cell.classList.contains("number-cell")) return numberOf(text);
+  if (cell.classList.contains("number-cell")) return readNumber(text);
   return text.toLowerCase();
 }
 
-function numberOf(text) {
+function readNumber(text) {
   const found = /^(-?[\d,.]+)\s*([kMGTP]?)(i?B)?/.exec(text);
   if (!found) return -Infinity;
   const base = found[3] === "iB" ? 1024 : 1000;
