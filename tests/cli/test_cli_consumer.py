@@ -129,6 +129,7 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
         *("--max-waiting", "3", "--max-pull-batch", "4", "--max-pull-expire", "9s"),
         *("--max-pull-bytes", "1KB", "--pinned-groups", "x", "--pinned-ttl", "1m"),
         *("--nak-delay", "1s,5s", "--nak-delay-for", "busy=9s jitter 10%"),
+        *("--order-by", "token:2", "--order-in-flight", "3"),
         *("--output", str(path)),
     ).ok()
     expected = {
@@ -158,6 +159,8 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
             "k": "v",
             "tradewind.nak.delay": "1s,5s",
             "tradewind.nak.delay.busy": "9s jitter 10%",
+            "tradewind.order_by": "token:2",
+            "tradewind.order_in_flight": "3",
         },
         "max_waiting": 3,
         "max_batch": 4,
@@ -196,6 +199,11 @@ def test_a_start_may_be_a_time(offline: Cli, tmp_path: Path) -> None:
     [
         (["--deliver", "sometimes"], "--deliver: all, new, last"),
         (["--backoff", "cubic"], "--backoff must be one of linear, none"),
+        (
+            ["--order-by", "token:x"],
+            "--order-by: tradewind.order_by: a token from 1 to 256, not 'x'",
+        ),
+        (["--order-in-flight", "0"], "order-in-flight"),
         (["--nak-delay", "soon"], "tradewind.nak.delay must be "),
         (["--nak-delay-for", "busy"], "--nak-delay-for: CLASS=RULE as in busy=10s, not 'busy'"),
         (["--backoff", "linear", "--backoff-min", "1h"], "--backoff-min: must be more than 0"),

@@ -56,9 +56,9 @@ def test_schemas_are_searched(offline: Cli) -> None:
 
 
 def test_our_own_requests_have_schemas(offline: Cli) -> None:
-    shown = offline("schema", "ls", "truncate|commit").ok().out
+    shown = offline("schema", "ls", "truncate|transaction").ok().out
     assert "io.tradewind.api.v1.stream_truncate_request  │ $TW.API.STREAM.TRUNCATE.*" in shown
-    assert "io.tradewind.api.v1.commit_request" in shown
+    assert "io.tradewind.api.v1.transaction_request" in shown
     title = offline("schema", "info", "template_put_request").ok().json["title"]
     assert title == "io.tradewind.api.v1.template_put_request"
 

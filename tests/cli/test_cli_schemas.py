@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Cli
+from cli_outcome import Cli
 
 ORDER = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
 
@@ -83,4 +83,21 @@ def test_formats_are_told_by_the_name_of_the_file(cli: Cli, tmp_path: Path) -> N
     cli("schema", "add", "thing", str(written), "--subject", "things").ok()
     found = {e["name"]: e["format"] for e in cli("schema", "ls", "--payloads", "-j").ok().json}
     assert (found["reading"], found["thing"]) == ("avro", "json")
+    cli("kv", "rm", "TW_SCHEMAS", "-f").ok()
+
+
+def test_bodies_are_shown_by_the_schema_of_their_subject(cli: Cli, tmp_path: Path) -> None:
+    avro = tmp_path / "reading.avsc"
+    avro.write_text('{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}')
+    cli("schema", "add", "reading", str(avro), "--subject", "shown.*").ok()
+    cli("stream", "add", "SHOWN", "--subjects", "shown.>", "--defaults").ok()
+    for subject, body in (("shown.a", "\x0e"), ("shown.a.b", "plain"), ("shown.c", "\x0e\x0e")):
+        cli("pub", subject, body, "--no-templates").ok()
+    shown = cli("sub", "--stream", "SHOWN", "--count", "3", "--raw", "--decode").ok()
+    assert shown.out.split("\n")[-4:] == ['{"id":7}', "plain", "\x0e\x0e", ""]
+    assert "shown.c: 1 bytes follow the record" in shown.err
+    lines = cli("sub", "--stream", "SHOWN", "--count", "2", "--json", "--decode").ok().out
+    found = [json.loads(one) for one in lines.splitlines() if one.startswith("{")]
+    assert [one.get("value") for one in found] == [{"id": 7}, None]
+    cli("stream", "rm", "SHOWN", "-f").ok()
     cli("kv", "rm", "TW_SCHEMAS", "-f").ok()

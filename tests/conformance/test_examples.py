@@ -197,6 +197,13 @@ def test_refused_messages_wait(tmp_path: Path) -> None:
         ]
 
 
+def test_workers_keep_the_order_of_each_key(tmp_path: Path) -> None:
+    with running("tradewind", tmp_path, "jetstream {store_dir: STORE}") as server:
+        *lines, shares = run(str(EXAMPLES / "order.py"), server.url)
+        assert lines == [f"{name}: 20 events, in order: True" for name in ("ada", "bob", "eve")]
+        assert shares.startswith("workers that had a share: ")
+
+
 def test_first_publishes_make_streams(tmp_path: Path) -> None:
     with running("tradewind", tmp_path, "jetstream {store_dir: STORE}") as server:
         assert run(str(EXAMPLES / "templates.py"), server.url) == [

@@ -40,6 +40,14 @@ class KilledPlace(FolderPlace):
         self._change()
         super().write(name, content)
 
+    def write_later(self, name: str, content: bytes) -> None:
+        self._change()
+        super().write_later(name, content)
+
+    def settle(self) -> None:
+        self._change()
+        super().settle()
+
     def remove(self, name: str) -> None:
         self._change()
         super().remove(name)

@@ -57,6 +57,20 @@ async def test_subjects_columns_and_fields_are_chosen(place: FramePlace) -> None
         assert await rows(batches, 2, "n") == [2, 3]
 
 
+async def test_fields_follow_the_schema_of_the_subject(place: FramePlace) -> None:
+    stream = place.add_stream()
+    record = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+    async with await tradewind.connect(place.url) as connection:
+        js = connection.jetstream()
+        await js.schemas.add("reading", record, subject=f"{stream.lower()}.*", format="avro")
+        place.publish(stream, b"\x02", b"\x04")
+        batches = frames.follow(
+            js, stream, columns=("n",), decode="avro", schema="bucket:TW_SCHEMAS"
+        )
+        assert await rows(batches, 2, "n") == [1, 2]
+        await js.kv.delete("TW_SCHEMAS")
+
+
 async def test_a_stream_that_is_recreated_is_not_continued(place: FramePlace) -> None:
     stream = place.add_stream()
     place.publish(stream, b"old")

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from harness import wait_for
 from tradewind import frames
 from tradewind.cli.main import run
+from tradewind.decoding.decoder_contract import DecodingError
 from tradewind.frames.frame_scan import FrameScan
 from tradewind.frames.frame_source import FrameSource
 from tradewind.spark.errors import DataLossError, OptionError
@@ -206,6 +207,25 @@ def test_payloads_are_decoded_on_request(place: FramePlace) -> None:
     assert [reason is not None for reason in table["_reason"].to_pylist()] == [False, False, True]
     inferred = frames.stream(stream, servers=place.url, decode="json").schema
     assert inferred.names[6:8] == ["id", "payload_seq"]
+
+
+def test_payloads_are_decoded_by_the_schema_of_their_subject(place: FramePlace) -> None:
+    js = place.connection.jetstream()
+    stream, other = place.add_stream(), place.add_stream()
+    record = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
+    for number, name in enumerate((stream, other)):
+        subject = f"{name.lower()}.>"
+        fields = [{"name": f"id{number}", "type": "long"}]
+        js.schemas.add(name, {**record, "fields": fields}, subject=subject, format="avro")
+    place.publish(stream, b"\x0e", b"no")
+    source = frames.stream(stream, servers=place.url, decode="avro", schema="bucket:TW_SCHEMAS")
+    table = source.select("seq", "id0", "_reason").arrow()
+    assert table["id0"].to_pylist() == [7, None]
+    assert "bytes follow" in table["_reason"].to_pylist()[1]
+    missing = frames.stream(stream, servers=place.url, decode="avro", schema="bucket:NONE")
+    with pytest.raises(DecodingError, match="bucket:NONE: the bucket does not exist"):
+        missing.arrow()
+    js.kv.delete("TW_SCHEMAS")
 
 
 def test_a_backup_is_read_as_the_stream_was(

@@ -19,6 +19,7 @@ from tradewind.api.go_time import parse_go_time
 from tradewind.api.limits import ServerLimits
 from tradewind.api.nak_policy import NakPolicyError, nak_policy_of
 from tradewind.api.names import is_valid_name
+from tradewind.api.order_rules import OrderError, order_of
 from tradewind.api.request_types import (
     ConsumerCreateRequest,
     MsgGetRequest,
@@ -248,6 +249,17 @@ register(
         NAK_ATOMS,
         (b"1s,10s,1m jitter 20%", b"exponential 1s x2 max 5m jitter 10%"),
         refusals=(NakPolicyError,),
+    )
+)
+register(
+    EntryPoint(
+        "order per key",
+        ("api.order_rules",),
+        METADATA_BYTES,
+        metadata("tradewind.order_by", order_of),
+        (b"token:", b"header:", b"subject", b"9", b":", b"x"),
+        (b"header:Customer", b"token:2"),
+        refusals=(OrderError,),
     )
 )
 register(

@@ -332,6 +332,7 @@ def test_some_blocks_run() -> None:
         "docs/reference/MONITORING.md",
         "docs/how-to/NAK.md",
         "docs/how-to/OBJECTS.md",
+        "docs/how-to/ORDER.md",
         "docs/how-to/SCHEMAS.md",
         "docs/how-to/SERVICES.md",
         "docs/tutorials/STREAMS.md",

@@ -31,6 +31,7 @@ from tradewind.api.names import (
     is_valid_name,
     metadata_bytes,
 )
+from tradewind.api.order_rules import check_order
 from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest
 from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.sourcing_rules import is_for_server
@@ -193,6 +194,7 @@ def check_consumer_config(
         raise errors.CONSUMER_METADATA_LENGTH(limit=f"{METADATA_BYTES_MAX // 1024}KB")
     _check_priority(config)
     _check_nak_policy(config)
+    check_order(config)
 
 
 def _invalid(text: str) -> ApiError:
@@ -494,6 +496,7 @@ def _check_update(
             before, after = parse_time(before), parse_time(after)
         if before != after:
             raise errors.CONSUMER_CREATE(err=f"{what} can not be updated")
+    check_order(new, old)
     if old.deliver_subject != new.deliver_subject:
         if not old.deliver_subject:
             raise errors.CONSUMER_CREATE(err="can not update pull consumer to push based")

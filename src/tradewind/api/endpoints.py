@@ -21,6 +21,11 @@ from typing import Final
 
 from tradewind.api import request_types as ask
 from tradewind.api import responses as answer
+from tradewind.api.account_backup_types import (
+    BackupCutRequest,
+    BackupCutResponse,
+    BackupReadRequest,
+)
 from tradewind.api.chain import (
     ChainCheckpoint,
     ChainEntries,
@@ -517,6 +522,29 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         handler="tradewind.jetstream.handlers.truncation_handlers:undo",
         prefix=OWN_PREFIX,
         needs=("stream_restore", "stream_update"),
+    ),
+    ApiEndpoint(
+        "backup_cut",
+        "BACKUP.CUT",
+        "Send the state of all streams and consumers of the account in one moment.",
+        Body.REQUIRED,
+        BackupCutRequest,
+        BackupCutResponse,
+        handler="tradewind.jetstream.handlers.account_backup_handlers:cut",
+        prefix=OWN_PREFIX,
+        needs=(),
+        needs_by_body=("stream_snapshot",),
+    ),
+    ApiEndpoint(
+        "backup_read",
+        "BACKUP.READ.$s",
+        "Send the messages of a stream from a sequence on, in chunks.",
+        Body.REQUIRED,
+        BackupReadRequest,
+        answer.StreamSnapshotResponse,
+        handler="tradewind.jetstream.handlers.account_backup_handlers:read",
+        prefix=OWN_PREFIX,
+        needs=("stream_snapshot",),
     ),
     ApiEndpoint(
         "template_put",

@@ -57,6 +57,8 @@ STREAM_RECREATED: Final = ErrorKind(
 EXPECTED_CREATED_INVALID: Final = ErrorKind(
     400, 20602, "header {name} must be a time such as 2026-01-31T12:00:00Z, not {value!r}"
 )
+SCHEMA_INVALID: Final = ErrorKind(400, 20701, "stream metadata {key}: {err}")
+SCHEMA_VIOLATED: Final = ErrorKind(400, 20702, "the payload does not obey schema {schema}: {err}")
 NO_CLIENT: Final = ErrorKind(403, 20302, "this request must be sent by a client")
 
 OWN_KINDS: Final = {

@@ -26,6 +26,7 @@ from tradewind.api.errors import ApiError
 from tradewind.api.stream_types import (
     ClusterInfo,
     ErrorDetail,
+    SchemaChecks,
     StreamAlternate,
     StreamConfig,
     StreamInfo,
@@ -138,6 +139,7 @@ class StreamInfoResponse(
     mirror: StreamSourceInfo | None = None
     sources: list[StreamSourceInfo] = field(default_factory=list)
     alternates: list[StreamAlternate] = field(default_factory=list)
+    schema_checks: SchemaChecks | None = None
     ts: Time = always(ZERO_TIME)
 
 

@@ -25,6 +25,7 @@ from tradewind.api.names import (
 )
 from tradewind.api.own_errors import CHAIN_INVALID
 from tradewind.api.responses import JetStreamAccountLimits
+from tradewind.api.schema_rules import check_schema_rule
 from tradewind.api.source_rules import (
     check_mirror_and_sources,
     check_source_filters,
@@ -190,6 +191,7 @@ def check_stream_config(
     config = _with_subjects(config)
     _check_max_bytes(config, account)
     _check_chain(config)
+    check_schema_rule(config)
     _check_transform(config)
     config = _with_republish(config, pedantic=pedantic)
     return _with_placement(config)

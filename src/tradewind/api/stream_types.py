@@ -242,6 +242,19 @@ class StreamAlternate(ApiStruct, frozen=True, kw_only=True):
     cluster: str = always("")
 
 
+class SchemaChecks(ApiStruct, frozen=True, kw_only=True):
+    """The checks of a stream since the server started. `unchecked` messages were stored because
+    their schema could not be used.
+    """
+
+    action: str
+    checked: Uint64 = 0
+    wrong: Uint64 = 0
+    dead_letters: Uint64 = 0
+    unchecked: Uint64 = 0
+    last_problem: str = ""
+
+
 class StreamInfo(ApiStruct, frozen=True, kw_only=True):
     """Configuration and state of a stream."""
 
@@ -253,4 +266,5 @@ class StreamInfo(ApiStruct, frozen=True, kw_only=True):
     mirror: StreamSourceInfo | None = None
     sources: list[StreamSourceInfo] = field(default_factory=list)
     alternates: list[StreamAlternate] = field(default_factory=list)
+    schema_checks: SchemaChecks | None = None
     ts: Time = always(ZERO_TIME)

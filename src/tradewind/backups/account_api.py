@@ -16,13 +16,19 @@ import msgspec
 
 from tradewind.api.times import parse_time
 from tradewind.backups.backup_documents import SavedConsumer
-from tradewind.backups.backup_errors import BackupError
+from tradewind.backups.backup_errors import StreamReadError
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.errors import StoreError
 from tradewind.status_codes import NO_CONTENT
-from tradewind.store.backup.archive import CONSUMER_PREFIX, STATE_NAME, ArchiveReader, append_entry
+from tradewind.store.backup.archive import (
+    CONSUMER_PREFIX,
+    STATE_NAME,
+    ArchiveEntry,
+    ArchiveReader,
+    append_entry,
+)
 from tradewind.store.format.s2 import Decompressor
 
 if TYPE_CHECKING:
@@ -56,7 +62,7 @@ class StreamFacts(msgspec.Struct):
         """A number of the state."""
         value = self.state.get(member, 0)
         if type(value) is not int or value < 0:
-            raise BackupError(f"stream {self.name}: the server says {member} {value!r:.40}")
+            raise StreamReadError(f"stream {self.name}: the server says {member} {value!r:.40}")
         return value
 
 
@@ -70,6 +76,11 @@ class _StoredMessage(msgspec.Struct):
 
 class _MessageAnswer(msgspec.Struct):
     message: _StoredMessage | None = None
+
+
+class _ConsumerDocument(msgspec.Struct):
+    config: dict[str, Any]
+    state: dict[str, Any]
 
 
 class _StreamPage(msgspec.Struct):
@@ -104,7 +115,7 @@ class AccountApi:
         found: list[StreamFacts] = []
         while True:
             answer = self.ask("stream_list", body={"offset": len(found)})
-            page = _decoded(answer, _StreamPage, "stream list")
+            page = decoded(answer, _StreamPage, "stream list")
             found += page.streams or []
             if not page.streams or len(found) >= page.total:
                 return sorted(found, key=lambda each: each.name)
@@ -114,7 +125,7 @@ class AccountApi:
         body = {"deleted_details": True} if deleted else None
         timeout = CHUNK_SECONDS if deleted else None
         answer = self.ask("stream_info", stream, body, timeout)
-        found: StreamFacts = _decoded(answer, StreamFacts, f"info of stream {stream}")
+        found: StreamFacts = decoded(answer, StreamFacts, f"info of stream {stream}")
         return found
 
     def message_time(self, stream: str, seq: int) -> str:
@@ -123,7 +134,7 @@ class AccountApi:
             answer = self.ask("stream_msg_get", stream, {"seq": seq})
         except NoMessageFoundError:
             return ""
-        message = _decoded(answer, _MessageAnswer, f"message {seq} of {stream}").message
+        message = decoded(answer, _MessageAnswer, f"message {seq} of {stream}").message
         return message.time if message is not None else ""
 
     def messages(self, stream: str, sequences: Iterable[int]) -> Iterator[bytes]:
@@ -151,16 +162,16 @@ class AccountApi:
             try:
                 answer = subscription.next(CHUNK_SECONDS)
             except OperationTimeoutError:
-                raise BackupError(
+                raise StreamReadError(
                     f"stream {stream}: no answer about a message for {CHUNK_SECONDS:g} s"
                 ) from None
             if answer.status:
-                raise BackupError(f"stream {stream}: {answer.status} {answer.description}")
+                raise StreamReadError(f"stream {stream}: {answer.status} {answer.description}")
             try:
                 check_answer(answer.data)
             except NoMessageFoundError:
                 continue
-            message = _decoded(answer.data, _MessageAnswer, f"a message of {stream}").message
+            message = decoded(answer.data, _MessageAnswer, f"a message of {stream}").message
             if message is not None:
                 yield message
 
@@ -179,29 +190,33 @@ def _packed(messages: Iterable[_StoredMessage]) -> bytes:
     return bytes(target)
 
 
-def _decoded(answer: bytes, kind: Any, what: str) -> Any:
+def decoded(answer: bytes, kind: Any, what: str) -> Any:
+    """The JSON of a server as a value of a type; StreamReadError names `what` if it is none."""
     try:
         return msgspec.json.decode(answer, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BackupError(f"{what}: the answer of the server is not valid: {error}") from None
+        raise StreamReadError(f"{what}: the answer of the server is not valid: {error}") from None
 
 
-class StreamSnapshot:
-    """A stream as it is in one moment: state, consumers, then messages; used in a `with`.
+class ArchiveDownload:
+    """An archive that a server sends in chunks; used in a `with`.
 
-    Leaving it early ends the snapshot at the server.
+    Leaving it early ends the transfer at the server. `answer` is the response to the request.
     """
 
-    def __init__(self, api: AccountApi, stream: str, *, consumers: bool = True) -> None:
+    def __init__(
+        self, api: AccountApi, endpoint: str, stream: str, body: dict[str, Any], what: str
+    ) -> None:
         self._api = api
+        self._endpoint = endpoint
         self._stream = stream
-        self._has_consumers = consumers
+        self._body = body
+        self._what = what
         self._reader = ArchiveReader(MESSAGE_BYTES_MAX)
+        self._reader.metadata_bytes_max = MESSAGE_BYTES_MAX
         self._decompressor = Decompressor(PLAIN_BYTES_MAX)
         self._is_over = False
-        self.state: dict[str, Any] = {}
-        self.config: dict[str, Any] = {}
-        self.received_bytes = 0
+        self.answer = b""
 
     def __enter__(self) -> Self:
         connection = self._api.connection
@@ -210,18 +225,13 @@ class StreamSnapshot:
             inbox, pending_messages_max=1 << 20, pending_bytes_max=1 << 30
         )
         self._subscription.__enter__()
-        body = {
-            "deliver_subject": inbox,
-            "no_consumers": not self._has_consumers,
-            "chunk_size": CHUNK_BYTES,
-            "window_size": WINDOW_BYTES,
-        }
+        sizes = {"chunk_size": CHUNK_BYTES, "window_size": WINDOW_BYTES}
+        body = {**self._body, **sizes, "deliver_subject": inbox}
         try:
-            answer = self._api.ask("stream_snapshot", self._stream, body)
+            self.answer = self._api.ask(self._endpoint, self._stream, body)
         except BaseException:
             self._subscription.__exit__(None, None, None)
             raise
-        self.config = _decoded(answer, StreamFacts, f"snapshot of {self._stream}").config
         return self
 
     def __exit__(
@@ -232,41 +242,27 @@ class StreamSnapshot:
     ) -> None:
         self._subscription.__exit__(kind, error, trace)
 
-    def consumers(self) -> list[SavedConsumer]:
-        """The consumers; before the messages. Sets `state`."""
+    def next_entry(self) -> ArchiveEntry:
+        """The next entry; StreamReadError if there is none."""
         try:
-            entry = self._next_entry()
-            if entry.name != STATE_NAME:
-                raise BackupError(f"stream {self._stream}: the snapshot has no state first")
-            self.state = _decoded(entry.payload, dict[str, Any], f"state of {self._stream}")
-            count = self.state.get("consumer_count", 0)
-            return [self._consumer() for _ in range(count)]
+            while (entry := self._reader.next_entry()) is None:
+                self._reader.feed(self._next_plain())
         except StoreError as error:
             raise self._not_an_archive(error) from None
-
-    def _consumer(self) -> SavedConsumer:
-        entry = self._next_entry()
-        document = _decoded(entry.payload, dict[str, Any], f"a consumer of {self._stream}")
-        name = entry.name.removeprefix(CONSUMER_PREFIX).decode("utf-8", "replace")
-        return SavedConsumer(name=name, config=document["config"], state=document["state"])
-
-    def _next_entry(self) -> Any:
-        while (entry := self._reader.next_entry()) is None:
-            self._reader.feed(self._next_plain())
         return entry
 
-    def messages(self) -> Iterator[bytes]:
-        """The entries of the messages, as they arrive, and the end mark after the last one."""
+    def rest(self) -> Iterator[bytes]:
+        """Everything after the entries that were taken, as it arrives."""
         yield bytes(self._reader.data[self._reader.offset :])
-        while not self._is_over:
+        while not self._is_over or self._decompressor.pending:
             try:
                 yield self._next_plain()
             except StoreError as error:
                 raise self._not_an_archive(error) from None
 
-    def _not_an_archive(self, error: StoreError) -> BackupError:
-        return BackupError(
-            f"stream {self._stream}: the snapshot of the server cannot be read: {error}",
+    def _not_an_archive(self, error: StoreError) -> StreamReadError:
+        return StreamReadError(
+            f"{self._what}: what the server sends cannot be read: {error}",
             "backups need a tradewind-server, or nats-server 2.15 or later",
         )
 
@@ -274,20 +270,62 @@ class StreamSnapshot:
         if self._decompressor.pending:
             return self._decompressor.feed(b"")
         if self._is_over:
-            raise BackupError(f"stream {self._stream}: the snapshot ends early")
+            raise StreamReadError(f"{self._what}: what the server sends ends early")
         try:
             message = self._subscription.next(CHUNK_SECONDS)
         except OperationTimeoutError:
-            raise BackupError(f"stream {self._stream}: no data for {CHUNK_SECONDS:g} s") from None
+            raise StreamReadError(f"{self._what}: no data for {CHUNK_SECONDS:g} s") from None
         if not message.data:
             if message.status and message.status != NO_CONTENT:
-                raise BackupError(
-                    f"stream {self._stream}: the server ended the snapshot: {message.status}"
+                raise StreamReadError(
+                    f"{self._what}: the server stopped sending: {message.status}"
                     f" {message.description}"
                 )
             self._is_over = True
             return b""
         if message.reply:
             self._api.connection.publish(message.reply)
-        self.received_bytes += len(message.data)
         return self._decompressor.feed(message.data)
+
+
+class StreamSnapshot(ArchiveDownload):
+    """A stream as it is in one moment: consumers, which set `state`, then messages."""
+
+    def __init__(
+        self, api: AccountApi, stream: str, *, consumers: bool = True, first_seq: int = 0
+    ) -> None:
+        what = f"stream {stream}"
+        if first_seq:
+            super().__init__(api, "backup_read", stream, {"first_seq": first_seq}, what)
+        else:
+            body = {"no_consumers": not consumers}
+            super().__init__(api, "stream_snapshot", stream, body, what)
+        self.state: dict[str, Any] = {}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration of the stream."""
+        facts: StreamFacts = decoded(self.answer, StreamFacts, f"snapshot of {self._stream}")
+        return facts.config
+
+    def consumers(self) -> list[SavedConsumer]:
+        """The consumers; before the messages. Sets `state`."""
+        entry = self.next_entry()
+        if entry.name != STATE_NAME:
+            raise StreamReadError(f"stream {self._stream}: the snapshot has no state first")
+        self.state = decoded(entry.payload, dict[str, Any], f"state of {self._stream}")
+        count = self.state.get("consumer_count", 0)
+        return [saved_consumer(self.next_entry(), self._stream) for _ in range(count)]
+
+    def messages(self) -> Iterator[bytes]:
+        """The entries of the messages, as they arrive, and the end mark after the last one."""
+        return self.rest()
+
+
+def saved_consumer(entry: ArchiveEntry, stream: str) -> SavedConsumer:
+    """The consumer in an entry of an archive."""
+    if not entry.name.startswith(CONSUMER_PREFIX):
+        raise StreamReadError(f"stream {stream}: the server sent {entry.name[:40]!r} as a consumer")
+    document = decoded(entry.payload, _ConsumerDocument, f"a consumer of {stream}")
+    name = entry.name.removeprefix(CONSUMER_PREFIX).decode("utf-8", "replace")
+    return SavedConsumer(name=name, config=document.config, state=document.state)

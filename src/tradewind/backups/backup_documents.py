@@ -108,8 +108,12 @@ class BackedUpStream(_Document):
     object: str
     messages: int
     bytes: int
+    first_seq: int
     last_seq: int
+    last_ts: str
+    created: str
     missing: int = 0
+    fingerprint: str = ""  # the digest of everything but the messages
 
 
 class BackupRecord(_Document):

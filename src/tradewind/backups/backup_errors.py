@@ -16,6 +16,10 @@ class BackupError(TradewindError):
         super().__init__(text)
 
 
+class StreamReadError(BackupError):
+    """A server does not give a stream as it should; other streams are not affected."""
+
+
 class DamagedMessagesError(BackupError):
     """Messages that cannot be read, from a byte of their object on."""
 

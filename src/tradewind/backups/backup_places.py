@@ -9,17 +9,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tradewind.backups.backup_errors import BackupError
-from tradewind.private_files import replace_private, sync_folder
+from tradewind.private_files import replace_private, sync_folder, sync_path
 
 # A name that `replace_private` gives to a file that it has not finished.
 _UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://.*|[a-z][a-z0-9+.-]+::.*", re.IGNORECASE)
+
+
+SYNCS_AT_ONCE: Final = 8
 
 
 class BackupPlace(Protocol):
@@ -38,6 +42,18 @@ class BackupPlace(Protocol):
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file as a whole."""
+        ...
+
+    def write_later(self, name: str, content: bytes) -> None:
+        """Create a file as a whole; it is durable after `settle`."""
+        ...
+
+    def keep(self, name: str) -> None:
+        """Make a file durable with the next `settle`, also one that another process wrote."""
+        ...
+
+    def settle(self) -> None:
+        """Make durable what was written and kept."""
         ...
 
     def size(self, name: str) -> int | None:
@@ -75,6 +91,7 @@ class FolderPlace:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._unsettled: set[Path] = set()
 
     @property
     def text(self) -> str:
@@ -95,6 +112,38 @@ class FolderPlace:
         with self._explained():
             self._make_folder(path.parent)
             replace_private(path, content)
+
+    def write_later(self, name: str, content: bytes) -> None:
+        """See `BackupPlace`."""
+        path = self._root / name
+        aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+        with self._explained():
+            self._make_folder(path.parent)
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                aside.replace(path)
+            except BaseException:
+                aside.unlink(missing_ok=True)
+                raise
+        self._unsettled.add(path)
+
+    def keep(self, name: str) -> None:
+        """See `BackupPlace`."""
+        self._unsettled.add(self._root / name)
+
+    def settle(self) -> None:
+        """See `BackupPlace`. Many syncs at a time share the work of the disk."""
+        paths = sorted(self._unsettled)
+        with self._explained(), ThreadPoolExecutor(SYNCS_AT_ONCE) as threads:
+            for step, wanted in (
+                (sync_path, paths),
+                (sync_folder, sorted({path.parent for path in paths})),
+            ):
+                for _ in threads.map(step, wanted):
+                    pass
+        self._unsettled.clear()
 
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
@@ -190,6 +239,16 @@ class FsspecPlace:
             path = self._path(name)
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._files.pipe_file(path, content)
+
+    def write_later(self, name: str, content: bytes) -> None:
+        """See `BackupPlace`: whatever these stores have taken is durable."""
+        self.write(name, content)
+
+    def keep(self, name: str) -> None:
+        """See `BackupPlace`."""
+
+    def settle(self) -> None:
+        """See `BackupPlace`."""
 
     def size(self, name: str) -> int | None:
         """See `BackupPlace`."""

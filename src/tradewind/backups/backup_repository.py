@@ -45,11 +45,15 @@ class BackupRepository:
         """Store an object, unless it is there; its digest."""
         digest = digest_of(content)
         name = object_name(digest)
-        # One that was cut off, where a write is not atomic, has another size.
-        if self.place.size(name) != len(content):
-            self.place.write(name, content)
-            self.written_bytes += len(content)
-            self.written.add(digest)
+        if digest in self.written:
+            return digest
+        # What an interrupted backup has left may be anything, even after a power failure.
+        if self.place.size(name) == len(content) and self.place.read(name) == content:
+            self.place.keep(name)
+            return digest
+        self.place.write_later(name, content)
+        self.written_bytes += len(content)
+        self.written.add(digest)
         return digest
 
     def get(self, digest: str, what: str) -> bytes:
@@ -95,7 +99,8 @@ class BackupRepository:
         return record
 
     def save(self, record: BackupRecord) -> None:
-        """Store the file of a backup, after everything that it needs."""
+        """Store the file of a backup, after everything that it needs is durable."""
+        self.place.settle()
         self.place.write(backup_name(record.id), encode_backup(record))
 
     def stream(self, link: BackedUpStream) -> SavedStream:

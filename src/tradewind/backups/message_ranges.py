@@ -20,7 +20,11 @@ from tradewind.backups.backup_documents import (
     RangePage,
     SavedStream,
 )
-from tradewind.backups.backup_errors import BackupError, DamagedMessagesError
+from tradewind.backups.backup_errors import (
+    BackupError,
+    DamagedMessagesError,
+    StreamReadError,
+)
 from tradewind.backups.message_entries import EntrySelection, scan_entries
 from tradewind.backups.sequence_ranges import SequenceRanges
 from tradewind.store.backup.archive import END, append_entry
@@ -83,11 +87,11 @@ class RangeWriter:
                 self._data, self._end, RANGE_BYTES - self._end, self._after
             )
         except DamagedMessagesError as error:
-            raise BackupError(f"stream {self._stream}: {error}") from None
+            raise StreamReadError(f"stream {self._stream}: {error}") from None
         if not count:
             return
         if last > self._last_seq:
-            raise BackupError(
+            raise StreamReadError(
                 f"stream {self._stream}: message {last} is beyond the end, {self._last_seq}"
             )
         self._after, self._end = last, end
@@ -124,7 +128,7 @@ class RangeWriter:
     def finish(self, rest: bytes = b"") -> list[MessageRange]:
         """Store what is left; `rest` is what has to follow the last message."""
         if self._data[self._end :] != rest:
-            raise BackupError(f"stream {self._stream}: the messages of the server are cut off")
+            raise StreamReadError(f"stream {self._stream}: the messages of the server are cut off")
         self._store()
         return self.ranges
 
@@ -230,7 +234,7 @@ class PagesUpdate:
                 RangePage,
                 f"messages {link.first_seq} to {link.last_seq} of stream {before.name}",
             )
-            ranges = self._updated(page)
+            ranges = self.updated(page.ranges)
             if is_open:
                 ranges, new = ranges + new, []
             writer.add(ranges)
@@ -248,17 +252,18 @@ class PagesUpdate:
             and self._live(link.first_seq, link.last_seq) == link.live
         )
 
-    def _updated(self, page: RangePage) -> list[MessageRange]:
+    def updated(self, ranges: list[MessageRange]) -> list[MessageRange]:
+        """Ranges that were written before the stream became what it is now."""
         updated: list[MessageRange] = []
         rewritten: RangeWriter | None = None
-        for found in page.ranges:
+        for found in ranges:
             live = self._live(found.first_seq, found.last_seq)
             if not live:
                 continue
             if live * LIVE_ONE_IN <= found.messages:
                 if rewritten is None:
                     rewritten = RangeWriter(
-                        self._repository, self._before.name, 0, page.ranges[-1].last_seq
+                        self._repository, self._before.name, 0, ranges[-1].last_seq
                     )
                 rewritten.feed(self._live_entries(found))
                 continue

@@ -96,7 +96,6 @@ class Broker:
         # The router and the tables have different seeds: the choices that queue groups see could
         # reveal a common one.
         self.router = Router(chance.getrandbits(64))
-        self.engine: Engine | None = None
         # Receivers of messages without other receivers, see `unheard`.
         self.unheard_taker: Taker | None = None
         self.deadlines = Deadlines()
@@ -551,6 +550,15 @@ class Broker:
         self.sessions.pop(session.cid, None)
         self.leaf_sessions.pop(session.cid, None)
         session.account.sessions.pop(session.cid, None)
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that takes part in the turns; None: the server has none."""
+        return self.turn_end.engine
+
+    @engine.setter
+    def engine(self, engine: Engine | None) -> None:
+        self.turn_end.engine = engine
 
     def tick(self) -> None:
         """Handle what is due; if that is much, the rest follows in the next turns."""

@@ -15,8 +15,6 @@ from typing import Protocol
 class TurnOwner(Protocol):
     """The owner of the turn: the broker."""
 
-    engine: object
-
     def service_failed(self, message, error):
         """Called when a service of the server has failed with an error."""
 
@@ -25,6 +23,18 @@ class TurnOwner(Protocol):
 
     def close_doomed(self, session):
         """Called when routing has found a reason to close a session."""
+
+
+cdef class EngineTurns:
+    """The part of an engine that every turn calls, its `turns`."""
+
+    cpdef int end_turn(self) except -1:
+        """End the turn for all streams and consumers."""
+        raise AssertionError(f"{type(self).__name__} does not say this")
+
+    cpdef object next_deadline_ns(self):
+        """The earliest deadline of the engine; None: there is none."""
+        raise AssertionError(f"{type(self).__name__} does not say this")
 
 
 cdef class TurnEnd:
@@ -36,6 +46,17 @@ cdef class TurnEnd:
         self._router = router
         self._watch = watch
         self._deadlines = deadlines
+
+    @property
+    def engine(self):
+        """The engine that takes part in the turns, or None."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine):
+        turns = getattr(engine, "turns", None)
+        self._engine = engine
+        self._engine_turns = turns if isinstance(turns, EngineTurns) else None
 
     def end_turn(self):
         """Finish everything that happened since the last turn. Return the sessions whose link has
@@ -59,10 +80,12 @@ cdef class TurnEnd:
             router.run_resumed(owner.session_failed, self._watch)
         if router.leaving:
             router.drop_leaving()
-        engine = owner.engine
-        if engine is not None:
+        if self._engine is not None:
             try:
-                engine.end_turn()
+                if self._engine_turns is not None:
+                    self._engine_turns.end_turn()
+                else:
+                    self._engine.end_turn()
             except Exception as error:
                 router.faults.contain("turn", error)
         if router.telling:
@@ -81,8 +104,10 @@ cdef class TurnEnd:
     cdef object next_ns(self):
         """Call `next_deadline_ns`, from compiled code."""
         due_ns = self._deadlines.first_ns()
-        engine = self._owner.engine
-        engine_ns = None if engine is None else engine.next_deadline_ns()
+        if self._engine is None:
+            return due_ns
+        engine_ns = self._engine.next_deadline_ns() if self._engine_turns is None \
+            else self._engine_turns.next_deadline_ns()
         if due_ns is None or (engine_ns is not None and engine_ns < due_ns):
             return engine_ns
         return due_ns

@@ -21,6 +21,7 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
 )
 from tradewind.api.legacy_marks import LEGACY_SETS, legacy_of
+from tradewind.api.order_rules import order_of, require_order
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
@@ -170,16 +171,25 @@ class ServerConsumer(Taker):
         self.delivery.is_preview = bool(legacy_of(config.metadata))
         self.delivery.on_done = context.on_done
         self.delivery.replies.keeps_acks = context.keep_acks is not None
+        self._set_order(config)
         if state is not None:
             self._restore(state)
         self._apply(config)
-        self.delivery.heartbeat_ns = config.idle_heartbeat
-        self.delivery.heartbeat_due_ns = later(self.turn.monotonic_ns, config.idle_heartbeat)
+        self.delivery.set_heartbeat(config.idle_heartbeat)
         if config.flow_control:
             self.delivery.set_flow_control(config.ack_policy == AckPolicy.FLOW_CONTROL)
         if config.replay_policy == ReplayPolicy.ORIGINAL:
             self.delivery.set_replay(store.last_seq)
         self._attach()
+
+    def _set_order(self, config: ConsumerConfig) -> None:
+        """Keep order per key, if the configuration says so."""
+        order = order_of(config.metadata)
+        if order is not None:
+            require_order(config)
+            self.delivery.set_order(
+                order.kind, order.token, order.header.encode(), order.in_flight, order.window
+            )
 
     def _restore(self, state: ConsumerState) -> None:
         """Continue from the saved state, as far as the stream still has its messages."""
@@ -383,7 +393,7 @@ class ServerConsumer(Taker):
     def misses(self, seq: int, subject: bytes) -> bool:
         """Whether a message is not delivered, or not acknowledged yet."""
         return self.cursor.accepts(subject) and (
-            self.acks.is_awaited(seq) or self.cursor.is_left(seq)
+            self.acks.is_awaited(seq) or self.acks.is_unsent(seq) or self.cursor.is_left(seq)
         )
 
     def revive(self, seq: int) -> None:
@@ -416,6 +426,7 @@ class ServerConsumer(Taker):
         if config.deliver_subject != old.deliver_subject:
             self.acks.expire_all()
         self._apply(config)
+        self._set_order(config)
         self.acks.configure(*_ack_settings(config))
         delivery.set_deliver_subject(config.deliver_subject.encode(), config.deliver_group.encode())
         if set(filters_of(config)) != set(filters_of(old)):

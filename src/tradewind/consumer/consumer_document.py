@@ -19,6 +19,7 @@ def consumer_document(consumer: ServerConsumer) -> ConsumerInfo:
     """The consumer's configuration and state at the time of the turn."""
     config, delivery, acks = consumer.config, consumer.delivery, consumer.acks
     consumer.sweep_requests()
+    acks.settle_floor()
     left_ns = consumer.pause_left_ns
     return ConsumerInfo(
         stream_name=consumer.stream_name,
@@ -35,10 +36,10 @@ def consumer_document(consumer: ServerConsumer) -> ConsumerInfo:
             stream_seq=acks.floor_stream,
             last_active=_time_or_none(delivery.last_acked_ns),
         ),
-        num_ack_pending=acks.count,
+        num_ack_pending=acks.awaited_count,
         num_redelivered=0 if config.max_deliver == 1 else len(acks.redelivered),
         num_waiting=consumer.pulls.count if consumer.pulls is not None else 0,
-        num_pending=consumer.cursor.pending(),
+        num_pending=consumer.cursor.pending() + acks.parked_count,
         push_bound=delivery.is_bound,
         paused=left_ns > 0,
         pause_remaining=left_ns,

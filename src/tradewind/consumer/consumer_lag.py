@@ -43,7 +43,9 @@ class ConsumerLag:
         """Update the ages; `now_ns` is on the wall clock, as the times of messages are."""
         store = consumer.context.store
         oldest_seq = consumer.acks.oldest_seq
-        next_seq = consumer.cursor.waiting_seq() if consumer.cursor.pending() else 0
+        next_seq = consumer.acks.parked_seq
+        if not next_seq and consumer.cursor.pending():
+            next_seq = consumer.cursor.waiting_seq()
         self._oldest = _stored(store, oldest_seq, self._oldest)
         self._next = _stored(store, next_seq, self._next)
         self.unacknowledged_ns = _age_ns(self._oldest[1], now_ns)

@@ -8,6 +8,7 @@ from tradewind.broker.turn cimport Turn
 from tradewind.consumer.ack_replies cimport AckReplies
 from tradewind.consumer.cursor cimport Cursor
 from tradewind.consumer.pending cimport AckState
+from tradewind.consumer.ordered_keys cimport KeyRule
 from tradewind.consumer.pace cimport Pace
 from tradewind.consumer.pulls cimport Pulls
 from tradewind.consumer.removals cimport Follower, RemovalFanOut
@@ -30,6 +31,7 @@ cdef enum Wait:
     WAIT_RECEIVER = 7           # the receiver reads too slowly; until pace_due_ns
     WAIT_PAUSE = 8              # until it is over
     WAIT_DISK = 9               # a message could not be read; until pace_due_ns
+    WAIT_KEYS = 10              # the keys of all messages that it may look at are busy
 
 
 cdef class Delivery(TakerPart):
@@ -86,6 +88,13 @@ cdef class Delivery(TakerPart):
     cdef int64_t window_asked               # how much the answer to `flow_subject` takes off
     cdef readonly bytes flow_subject        # b"": no request is open
     cdef Pace pace
+    # Order per key.
+    cdef KeyRule key_rule
+    cdef bytes key_header                   # whose bytes the rule points to
+    cdef uint32_t park_max                  # messages parked at a time
+    cdef bint prefers_parked                # the next message is a parked one, if one may be sent
+    cdef bint sending_parked
+    cdef uint64_t sending_hash
 
     cpdef bint fill(self, uint64_t visible_seq) except -1
     cpdef bint deliver(self, uint64_t visible_seq) except -1
@@ -95,6 +104,11 @@ cdef class Delivery(TakerPart):
     cdef int64_t _paced_until_ns(self) noexcept
     cdef int _changed(self) except -1
     cdef int _pick(self, Record* record) except -1
+    cdef int _pick_by_key(self, Record* record) except -1
+    cdef int _pick_parked(self, Record* record) except -1
+    cdef int _pick_free(self, Record* record) except -1
+    cdef bint _learn_keys(self) except -1
+    cdef uint64_t left(self) except? 0xFFFFFFFFFFFFFFFF
     cdef size_t _prepare(self, Record* record, Message* message) except 0
     cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1
     cdef bint _may_send(self)

@@ -20,6 +20,8 @@ from libc.string cimport memcmp, memcpy
 from tradewind.broker.trace_header cimport has_sampled_parent
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
 from tradewind.consumer.ack_replies cimport AckReplies
+from tradewind.consumer.ordered_keys cimport (
+    KEY_HEADER, KEY_SUBJECT, KEY_TOKEN, key_hash, key_is_free, ready_seq)
 from tradewind.consumer.pace cimport note_paced, pace_due, set_pace_rate
 from tradewind.consumer.pulls cimport (
     PullRequest, heartbeat_header, publish_header, read_plain_pull, receiver_at)
@@ -29,6 +31,7 @@ from tradewind.saturated cimport later
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init)
 
+import os
 from typing import Protocol
 
 from tradewind.errors import StoreError
@@ -44,13 +47,17 @@ cdef enum:
     # The window of flow control: it starts at a sixteenth and doubles with every answer.
     WINDOW_BYTES_MAX = 33554432
     DISK_PAUSE_NS = 1000000000
+    # The cost of parking a message, in the unit of TURN_WORK.
+    PARK_WORK = 400
     # A changed state is saved at most this often.
     SAVE_INTERVAL_NS = 100000000
 
 WAITS = {
     WAIT_NOTHING: "nothing", WAIT_MESSAGES: "messages", WAIT_SYNC: "sync", WAIT_DEMAND: "demand",
     WAIT_ACKS: "acks", WAIT_FLOW: "flow", WAIT_PACE: "pace", WAIT_RECEIVER: "receiver",
-    WAIT_PAUSE: "pause", WAIT_DISK: "disk"}
+    WAIT_PAUSE: "pause", WAIT_DISK: "disk", WAIT_KEYS: "keys"}
+
+KINDS = {"subject": KEY_SUBJECT, "token": KEY_TOKEN, "header": KEY_HEADER}
 
 cdef bytes HEADER_START = b"NATS/1.0\r\n"
 cdef bytes FLOW_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
@@ -174,6 +181,11 @@ cdef class Delivery(TakerPart):
         self.flow_acknowledges = acknowledges
         self.window = WINDOW_BYTES_MAX // 16
 
+    def set_heartbeat(self, int64_t interval_ns):
+        """Send heartbeats at this interval, beginning now; 0: none."""
+        self.heartbeat_ns = interval_ns
+        self.heartbeat_due_ns = later(self.turn.monotonic_ns, interval_ns)
+
     def set_rate(self, double bytes_per_second, double burst_bytes):
         """Limit the rate; 0 means no limit."""
         set_pace_rate(&self.pace, bytes_per_second, burst_bytes, self.turn.monotonic_ns)
@@ -181,6 +193,19 @@ cdef class Delivery(TakerPart):
     def set_replay(self, uint64_t through_seq):
         """Replay the intervals between the messages up to this one."""
         self.pace.replay_to = through_seq
+
+    def set_order(self, str kind not None, uint32_t token, bytes header not None, uint32_t limit,
+                  uint32_t park_max):
+        """Keep order per key: at most `limit` messages of a key in flight, and at most `park_max`
+        parked. `kind` is "subject", "token" or "header".
+        """
+        self.key_header = header + b":"
+        self.key_rule.kind = KINDS[kind]
+        self.key_rule.token = token
+        self.key_rule.name = self.key_header
+        self.key_rule.name_size = <size_t>len(self.key_header)
+        self.park_max = park_max
+        self.acks.order_keys(limit, int.from_bytes(os.urandom(8), "little"))
 
     def set_deliver_subject(self, bytes subject not None, bytes group not None):
         """Push to another subject from now on."""
@@ -277,6 +302,8 @@ cdef class Delivery(TakerPart):
         self.wait = WAIT_NOTHING
         self.cursor.work_left = TURN_WORK
         self.cursor.is_late = False
+        if self.acks.unknown_from and not self._learn_keys():
+            return True
         while count < TURN_MESSAGES and total < room_bytes:
             if not self._may_send() or not self._pick(&record):
                 break
@@ -312,7 +339,7 @@ cdef class Delivery(TakerPart):
         """
         if self.wait == WAIT_ACKS:
             return 0 < self.pulls.due_ns <= self.turn.monotonic_ns
-        return self.wait in (WAIT_MESSAGES, WAIT_DEMAND, WAIT_PAUSE)
+        return self.wait in (WAIT_MESSAGES, WAIT_DEMAND, WAIT_PAUSE, WAIT_KEYS)
 
     def wait_for_disk(self):
         """The next message could not be read: retry later; requests still end in time."""
@@ -362,13 +389,17 @@ cdef class Delivery(TakerPart):
             if self.store.read(seq, record) == 0:
                 self.sending_seq = seq
                 self.sending_again = True
+                self.sending_parked = False
                 self.sending_deliveries = self.acks.deliveries(seq) + 1
                 return 1
             # Gone from the stream without a notification: it cannot be sent again.
             self.acks.forget(seq)
-        if self.max_ack_pending and self.acks.count >= self.max_ack_pending:
+        if self.max_ack_pending \
+                and self.acks.count - self.acks.parked_count >= self.max_ack_pending:
             self.wait = WAIT_ACKS
             return 0
+        if self.acks.keys != NULL:
+            return self._pick_by_key(record)
         while True:
             seq = self.cursor.peek(self.visible_seq)
             if seq == 0 and self.cursor.is_late:
@@ -383,11 +414,94 @@ cdef class Delivery(TakerPart):
                 return 1
             self.cursor.advance(seq)
 
+    cdef int _pick_by_key(self, Record* record) except -1:
+        """Select the next message whose key is not busy: parked ones and others alternate, so that
+        neither keeps the other waiting. 0 if there is none.
+        """
+        if self.prefers_parked and self._pick_parked(record) or self._pick_free(record):
+            return 1
+        if not self.prefers_parked and self._pick_parked(record):
+            self.wait = WAIT_NOTHING
+            return 1
+        return 0
+
+    cdef int _pick_parked(self, Record* record) except -1:
+        """Select the parked message whose turn it is. 0 if there is none."""
+        cdef uint64_t seq = ready_seq(self.acks.keys)
+        while seq:
+            if self.store.read(seq, record) == 0:
+                self.sending_seq = seq
+                self.sending_again = False
+                self.sending_parked = True
+                self.sending_deliveries = 1
+                if not self.acks.is_unsent(seq):
+                    self.sending_deliveries += self.acks.deliveries(seq)
+                return 1
+            self.acks.forget(seq)
+            seq = ready_seq(self.acks.keys)
+        return 0
+
+    cdef int _pick_free(self, Record* record) except -1:
+        """Select the next message of the stream, and park those whose keys are busy. 0 if there is
+        none.
+        """
+        cdef uint64_t seq, hash
+        while True:
+            seq = self.cursor.peek(self.visible_seq)
+            if seq == 0 and self.cursor.is_late:
+                return 0
+            if seq == 0:
+                self.wait = WAIT_SYNC if self.visible_seq < self.store.last_seq \
+                    else WAIT_KEYS if self.acks.parked_count else WAIT_MESSAGES
+                return 0
+            if self.store.read(seq, record) != 0:
+                self.cursor.advance(seq)
+                continue
+            hash = key_hash(self.acks.keys, &self.key_rule, record)
+            if key_is_free(self.acks.keys, hash):
+                self.sending_seq = seq
+                self.sending_again = self.sending_parked = False
+                self.sending_deliveries = 1
+                self.sending_hash = hash
+                return 1
+            if self.acks.parked_count >= self.park_max:
+                self.wait = WAIT_KEYS
+                return 0
+            self.acks.park(seq, hash, self.turn.monotonic_ns)
+            self.cursor.advance(seq)
+            self._changed()
+            if self.cursor.work_left < PARK_WORK:
+                self.cursor.work_left = 0
+                self.cursor.is_late = True
+                return 0
+            self.cursor.work_left -= PARK_WORK
+
+    cdef bint _learn_keys(self) except -1:
+        """Read the keys of messages that are pending since before the start; false if that goes on
+        in the next turn.
+        """
+        cdef Record record
+        cdef uint64_t seq = self.acks.unknown_seq()
+        while seq:
+            if self.cursor.work_left < PARK_WORK:
+                return False
+            self.cursor.work_left -= PARK_WORK
+            if self.store.read(seq, &record) == 0:
+                self.acks.set_key(seq, key_hash(self.acks.keys, &self.key_rule, &record))
+            else:
+                self.acks.forget(seq)
+            seq = self.acks.unknown_seq()
+        return True
+
+    cdef uint64_t left(self) except? 0xFFFFFFFFFFFFFFFF:
+        """The number of messages that were not delivered."""
+        return self.cursor.pending() + self.acks.parked_count
+
     cdef size_t _prepare(self, Record* record, Message* message) except 0:
         """Fill in a message with its ack subject; returns its size as clients count it."""
         cdef uint64_t pending
         self.kept.keep(self.store, record)      # counting loads blocks; a receiver may be a stream
-        pending = self.cursor.pending()
+        pending = self.left()
         message.origin = NULL
         message.subject = record.subject
         message.subject_size = record.subject_size
@@ -458,9 +572,13 @@ cdef class Delivery(TakerPart):
     cdef int _commit(self, Record* record, size_t size) except -1:
         """Record that the message has been sent."""
         cdef uint64_t seq = self.sending_seq
-        if not self.sending_again:
+        if self.acks.keys != NULL:
+            if not self.sending_again and not self.sending_parked:
+                self.cursor.advance(seq)
+            self.prefers_parked = not self.sending_parked
+        elif not self.sending_again:
             self.cursor.advance(seq)
-        self.acks.deliver(seq, self.turn.monotonic_ns)
+        self.acks.deliver(seq, self.turn.monotonic_ns, self.sending_hash)
         self.last_delivered_ns = self.turn.now_ns
         self.active_ns = self.turn.monotonic_ns
         note_paced(&self.pace, record.timestamp, size, self.turn.monotonic_ns)
@@ -582,9 +700,11 @@ cdef class Delivery(TakerPart):
         if acks.rule == ACK_ALL \
                 and (consumer_seq <= acks.floor_consumer or seq <= acks.floor_stream):
             return True
+        if acks.keys != NULL and acks.is_unsent(seq):
+            return False
         if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
             self.owner.sampled(seq, consumer_seq, deliveries)
-        if self.max_ack_pending and acks.count >= self.max_ack_pending:
+        if acks.keys != NULL or self.max_ack_pending and acks.count >= self.max_ack_pending:
             self.turn.wake(self.owner)
         acks.acknowledge(seq, consumer_seq)
         self.last_acked_ns = self.turn.now_ns
@@ -600,6 +720,8 @@ cdef class Delivery(TakerPart):
         if delivered:
             self.last_delivered_ns = self.turn.now_ns
         self._changed()
+        if self.acks.keys != NULL:
+            self.turn.wake(self.owner)      # a key may have become free
 
     cdef int _request(self, Message* message) except -1:
         if message.reply_size:

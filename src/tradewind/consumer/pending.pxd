@@ -1,21 +1,27 @@
 """State of the acknowledgements; the code and the explanation are in pending.pyx."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from tradewind.consumer.ordered_keys cimport OrderedKeys
 
 cdef enum AckRule:
     ACK_NONE = 0
     ACK_ALL = 1                     # also the policy flow_control
     ACK_EXPLICIT = 2
 
+# What keeps an entry from being delivered again.
+cdef enum Rest:
+    RESTING = 1                     # handled elsewhere, see `rest`
+    PARKED = 2                      # never delivered: it waits for its key
+
 ctypedef struct PendingEntry:
     uint64_t seq                    # in the stream
-    uint64_t consumer_seq           # of its first delivery; 0: unknown
+    uint64_t consumer_seq           # of its first delivery; 0: unknown, or it is parked
     int64_t time_ns                 # of the last delivery; due this plus the wait
     int64_t due_ns                  # identifies its valid heap item; 0: none
     uint64_t ticket                 # identifies its valid queue item; 0: not queued
     uint8_t live                    # 0: acknowledged, its place is not reused yet
     uint8_t exact                   # its due time was set explicitly: kept to the nanosecond
-    uint8_t resting                 # handled elsewhere, see `rest`: not delivered again
+    uint8_t resting                 # a Rest, or 0
 
 ctypedef struct Due:
     int64_t due_ns
@@ -37,7 +43,8 @@ cdef class AckState:
     cdef readonly uint64_t delivered_stream
     cdef readonly uint64_t floor_consumer
     cdef readonly uint64_t floor_stream
-    cdef readonly uint32_t count            # pending messages
+    cdef readonly uint32_t count            # pending messages, parked ones included
+    cdef readonly uint32_t parked_count     # ... of these, parked
     cdef readonly uint32_t queue_count      # ... of these, waiting for redelivery
     cdef readonly dict redelivered          # stream seq -> redeliveries
     # Entries [begin, end) by stream sequence, dead ones between them; begin is live or end.
@@ -45,6 +52,11 @@ cdef class AckState:
     cdef uint32_t begin
     cdef uint32_t end
     cdef uint32_t capacity
+    # Order per key; both are NULL without it.
+    cdef OrderedKeys* keys
+    cdef uint32_t* places                   # in `keys`, beside each entry; NONE: unknown
+    cdef uint64_t unknown_from              # entries from here on may have unknown keys; 0: none
+    cdef uint32_t floor_age                 # changes since `floor_consumer` was exact
     cdef Due* heap                          # a binary heap with outdated items in it
     cdef uint32_t heap_count
     cdef uint32_t heap_capacity
@@ -70,10 +82,18 @@ cdef class AckState:
     cdef void _note_all(self) noexcept nogil
     cdef int64_t _find(self, uint64_t seq) noexcept nogil
     cdef uint32_t _position(self, uint64_t seq) noexcept nogil
-    cdef PendingEntry* _add(self, uint64_t seq) except NULL
+    cdef PendingEntry* _add(self, uint64_t seq, uint64_t key=*, bint parked=*) except NULL
     cdef int _make_room(self) except -1
     cdef void _kill(self, uint32_t index) noexcept nogil
-    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil
+    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept
+    cpdef void settle_floor(self) noexcept
+    cdef uint64_t _first_seq(self, bint parked) noexcept nogil
+    cdef void _leave_key(self, uint32_t index) noexcept nogil
+    cdef int park(self, uint64_t seq, uint64_t key, int64_t now_ns) except -1
+    cpdef bint is_unsent(self, uint64_t seq) noexcept
+    cdef uint64_t unknown_seq(self) noexcept nogil
+    cdef int set_key(self, uint64_t seq, uint64_t key) except -1
+    cdef int _rebuild_keys(self) except -1
     cdef int64_t _wait_ns(self, uint64_t seq) except -1
     cdef int _schedule(self, PendingEntry* entry, int64_t more_ns=*) except -1
     cdef void _sift_down(self, uint32_t index) noexcept nogil
@@ -83,8 +103,9 @@ cdef class AckState:
     cdef int _drop_exceeded(self, uint32_t index) except -1
     cdef int _drop(self, uint32_t index) except -1
     cdef int _note_attempt(self, uint64_t seq, int64_t now_ns) except -1
+    cdef bint _revive_keyed(self, uint64_t seq, int64_t now_ns) except -1
     cdef void _rest(self, PendingEntry* entry) noexcept nogil
-    cpdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0
+    cpdef uint64_t deliver(self, uint64_t seq, int64_t now_ns, uint64_t key=*) except 0
     cpdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1
     cdef int _acknowledge_all(self, uint64_t seq, uint64_t consumer_seq) except -1
     cpdef uint64_t next_redelivery(self) except? 0

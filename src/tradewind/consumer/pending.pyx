@@ -13,11 +13,20 @@ to it, and is skipped when it comes up.
 Rules of the floor: the ack of a message counts for the consumer sequence of its first delivery.
 When nothing is pending, the floor equals what was delivered; when the message right after the floor
 is acknowledged, the floor moves to just before the next pending one.
+
+With order per key, a message whose key is busy is *parked*: it counts as pending, also in the saved
+state, so that any server delivers it after a restart; its consumer sequence is 0 until it is sent.
+The floor of the stream is then just before the first pending message, that of the consumer at most
+just before the lowest pending number, which is looked for after as many changes as are pending.
 """
 
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
 from tradewind cimport invariants
+from tradewind.consumer.ordered_keys cimport (
+    KEY_HASH_MIN, KEY_UNKNOWN, NONE, UNORDERED, add_keyed, clear_ordered_keys, free_ordered_keys,
+    is_mostly_empty, key_is_free, new_ordered_keys, rebuilt_keys, remove_keyed, reserve_keyed,
+    start_keyed)
 from tradewind.saturated cimport later
 from tradewind.seconds cimport SECOND_NS
 
@@ -45,6 +54,11 @@ cdef inline bint is_sooner(const Due* one, const Due* other) noexcept nogil:
     return one.due_ns < other.due_ns or (one.due_ns == other.due_ns and one.seq < other.seq)
 
 
+cdef inline bint was_sent(const PendingEntry* entry) noexcept nogil:
+    """Whether a message was delivered at least once."""
+    return entry.resting != PARKED or entry.consumer_seq != 0
+
+
 cdef class AckState:
     """The acknowledgements of one consumer; `rule` is the name of an ack policy."""
 
@@ -66,6 +80,8 @@ cdef class AckState:
         free(self.backoff)
         free(self.released)
         free(self.changed)
+        free(self.places)
+        free_ordered_keys(self.keys)
 
     def configure(self, int64_t ack_wait_ns, backoff_ns, uint64_t max_deliver):
         """Set how long to wait for an ack and how often to deliver; applies to pending messages
@@ -84,7 +100,8 @@ cdef class AckState:
         self.ack_wait_ns = ack_wait_ns
         self.max_deliver = max_deliver
         for index in range(self.begin, self.end):
-            if self.entries[index].live and self.entries[index].ticket == 0:
+            if self.entries[index].live and self.entries[index].ticket == 0 \
+                    and not self.entries[index].resting:
                 self._schedule(&self.entries[index])
 
     # -------------------------------------------------------------- what has changed
@@ -149,6 +166,7 @@ cdef class AckState:
         """Make room for one more entry: by closing gaps if that yields much, otherwise by growing.
         """
         cdef PendingEntry* entries
+        cdef uint32_t* places
         cdef uint32_t index, target = 0, capacity
         if self.end < self.capacity:
             return 0
@@ -158,26 +176,43 @@ cdef class AckState:
             if entries == NULL:
                 raise MemoryError
             self.entries = entries
+            if self.keys != NULL:
+                places = <uint32_t*>realloc(self.places, capacity * sizeof(uint32_t))
+                if places == NULL:
+                    raise MemoryError
+                self.places = places
             self.capacity = capacity
         for index in range(self.begin, self.end):
             if self.entries[index].live:
                 self.entries[target] = self.entries[index]
+                if self.keys != NULL:
+                    self.places[target] = self.places[index]
                 target += 1
         self.begin = 0
         self.end = target
         return 0
 
-    cdef PendingEntry* _add(self, uint64_t seq) except NULL:
-        """Add a live entry for a sequence that has none."""
+    cdef PendingEntry* _add(self, uint64_t seq, uint64_t key=KEY_UNKNOWN,
+                            bint parked=False) except NULL:
+        """Add a live entry for a sequence that has none; `key` is the hash of its key."""
         cdef uint32_t index
         cdef PendingEntry* entry
         self._make_room()
+        if self.keys != NULL and reserve_keyed(self.keys) != 0:
+            raise MemoryError
         index = self._position(seq)
         if index == self.end or self.entries[index].seq != seq:
             if index < self.end:
                 memmove(&self.entries[index + 1], &self.entries[index],
                         (self.end - index) * sizeof(PendingEntry))
+                if self.keys != NULL:
+                    memmove(&self.places[index + 1], &self.places[index],
+                            (self.end - index) * sizeof(uint32_t))
             self.end += 1
+        if self.keys != NULL:
+            self.places[index] = add_keyed(self.keys, key, seq, parked)
+            if key == KEY_UNKNOWN and (self.unknown_from == 0 or seq < self.unknown_from):
+                self.unknown_from = seq
         entry = &self.entries[index]
         entry.seq = seq
         entry.due_ns = 0
@@ -192,6 +227,8 @@ cdef class AckState:
         """Remove a message from the pending ones."""
         self._note(self.entries[index].seq)
         self._unqueue(&self.entries[index])
+        if self.keys != NULL:
+            self._leave_key(index)
         self.entries[index].live = 0
         self.count -= 1
         if self.count == 0:
@@ -202,12 +239,18 @@ cdef class AckState:
         while not self.entries[self.begin].live:
             self.begin += 1
 
-    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil:
+    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept:
         """Update the floor after a pending message is gone; see the rules above."""
         cdef uint32_t index
         if self.count == 0:
             self.floor_consumer = self.delivered_consumer
             self.floor_stream = self.delivered_stream
+            return
+        if self.keys != NULL:
+            self.floor_stream = max(self.floor_stream, self.entries[self.begin].seq - 1)
+            self.floor_age += 1
+            if self.floor_age * 2 > self.count:
+                self.settle_floor()
             return
         if consumer_seq != self.floor_consumer + 1:
             return
@@ -219,6 +262,96 @@ cdef class AckState:
                     self.floor_consumer = self.entries[index].consumer_seq - 1
                     self.floor_stream = self.entries[index].seq - 1
                 return
+
+    # -------------------------------------------------------------- order per key
+
+    def order_keys(self, uint32_t limit, uint64_t seed):
+        """Keep order per key from now on, with at most `limit` messages of a key in flight; called
+        before anything is delivered, or to change the limit.
+        """
+        if self.keys != NULL:
+            self.keys.limit = limit
+            self._rebuild_keys()
+        else:
+            assert self.capacity == 0, "order per key begins before the first delivery"
+            self.keys = new_ordered_keys(limit, seed)
+            if self.keys == NULL:
+                raise MemoryError
+
+    cdef int park(self, uint64_t seq, uint64_t key, int64_t now_ns) except -1:
+        """Pass a message whose key is busy, and have it wait for that."""
+        cdef PendingEntry* entry = self._add(seq, key, True)
+        entry.consumer_seq = 0
+        entry.time_ns = now_ns
+        entry.resting = PARKED
+        self.parked_count += 1
+        self.delivered_stream = max(self.delivered_stream, seq)
+        self._note(seq)
+        return 0
+
+    cdef void _leave_key(self, uint32_t index) noexcept nogil:
+        """Remove an entry that ends from its key."""
+        cdef uint32_t place = self.places[index]
+        if self.entries[index].resting == PARKED:
+            self.parked_count -= 1
+        if place != NONE and place != UNORDERED:
+            remove_keyed(self.keys, place)
+        self.places[index] = NONE
+        if self.count == 1:
+            clear_ordered_keys(self.keys)
+            self.unknown_from = 0
+
+    cdef uint64_t unknown_seq(self) noexcept nogil:
+        """The first pending message whose key is unknown; 0 if all are known."""
+        cdef uint32_t index
+        if self.unknown_from == 0:
+            return 0
+        for index in range(self._position(self.unknown_from), self.end):
+            if self.entries[index].live and self.places[index] == NONE:
+                self.unknown_from = self.entries[index].seq
+                return self.unknown_from
+        self.unknown_from = 0
+        return 0
+
+    cdef int set_key(self, uint64_t seq, uint64_t key) except -1:
+        """Set the key of a pending message. One beyond the limit, sent before a restart, is parked.
+        """
+        cdef int64_t index = self._find(seq)
+        cdef PendingEntry* entry = &self.entries[index]
+        cdef bint is_parked = entry.resting == PARKED
+        if not is_parked and not entry.resting and entry.ticket == 0 \
+                and not key_is_free(self.keys, key) \
+                and not 0 < self.max_deliver <= self.deliveries(seq):
+            is_parked = True
+            entry.resting = PARKED
+            entry.due_ns = 0
+            self.parked_count += 1
+        if reserve_keyed(self.keys) != 0:
+            raise MemoryError
+        if is_parked:
+            key = max(key, <uint64_t>KEY_HASH_MIN)
+        self.places[index] = add_keyed(self.keys, key, seq, is_parked)
+        return 0
+
+    cdef int _rebuild_keys(self) except -1:
+        cdef OrderedKeys* keys = rebuilt_keys(self.keys, self.places, self.begin, self.end)
+        if keys == NULL:
+            raise MemoryError
+        free_ordered_keys(self.keys)
+        self.keys = keys
+        return 0
+
+    cpdef void settle_floor(self) noexcept:
+        """Make the floor of an ordered consumer exact; it may lag behind what is acknowledged."""
+        cdef uint32_t index
+        cdef uint64_t lowest = self.delivered_consumer + 1
+        if self.floor_age == 0:
+            return
+        for index in range(self.begin, self.end):
+            if self.entries[index].live and self.entries[index].consumer_seq:
+                lowest = min(lowest, self.entries[index].consumer_seq)
+        self.floor_consumer = max(self.floor_consumer, lowest - 1)
+        self.floor_age = 0
 
     # -------------------------------------------------------------- deadlines
 
@@ -383,6 +516,8 @@ cdef class AckState:
         if self.rule != ACK_EXPLICIT or seq == 0 or seq > self.delivered_stream \
                 or self._find(seq) >= 0:
             return False
+        if self.keys != NULL:
+            return self._revive_keyed(seq, now_ns)
         index = self._position(seq)
         for place in range(self.begin, index):
             before += self.entries[place].live
@@ -416,16 +551,33 @@ cdef class AckState:
             self.check()
         return True
 
+    cdef bint _revive_keyed(self, uint64_t seq, int64_t now_ns) except -1:
+        """Do the same where messages are not sent in stream order: the message gets the number of
+        the floor.
+        """
+        cdef PendingEntry* entry
+        self.settle_floor()
+        self.redelivered.pop(seq, None)
+        entry = self._add(seq)
+        entry.time_ns = now_ns
+        entry.consumer_seq = max(self.floor_consumer, <uint64_t>1)
+        self.floor_consumer = min(self.floor_consumer, entry.consumer_seq - 1)
+        self.floor_stream = min(self.floor_stream, seq - 1)
+        self._enqueue(entry)
+        self._note_all()
+        if invariants.checked:
+            self.check()
+        return True
+
     cdef void _rest(self, PendingEntry* entry) noexcept nogil:
-        """Leave an entry pending without redelivering it."""
         entry.due_ns = 0
-        entry.resting = 1
+        entry.resting = RESTING
         self._unqueue(entry)
 
     def rest(self, uint64_t seq):
         """Leave a message pending without redelivering it; false if it is not pending."""
         cdef int64_t index = self._find(seq)
-        if index < 0:
+        if index < 0 or self.entries[index].resting == PARKED:
             return False
         self._rest(&self.entries[index])
         return True
@@ -488,8 +640,12 @@ cdef class AckState:
         """The number of times that a delivered message has been delivered."""
         return <uint64_t>self.redelivered.get(seq, 0) + 1 if self.redelivered else 1
 
-    cpdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0:
-        """Record that a message is being sent, possibly again; returns its consumer sequence."""
+    cpdef uint64_t deliver(self, uint64_t seq, int64_t now_ns,
+                           uint64_t key=KEY_UNKNOWN) except 0:
+        """Record that a message is being sent, possibly again; returns its consumer sequence.
+
+        `key` is the hash of its key, if it is sent for the first time, and was not parked.
+        """
         cdef int64_t index
         cdef PendingEntry* entry
         self.delivered_consumer += 1
@@ -500,9 +656,20 @@ cdef class AckState:
             return self.delivered_consumer
         index = -1 if seq > self.delivered_stream else self._find(seq)
         if index < 0:
-            entry = self._add(seq)
+            if self.keys != NULL and is_mostly_empty(self.keys):
+                self._rebuild_keys()
+            entry = self._add(seq, key)
             entry.consumer_seq = self.delivered_consumer
             self.delivered_stream = max(self.delivered_stream, seq)
+        elif self.entries[index].resting == PARKED:
+            entry = &self.entries[index]
+            if entry.consumer_seq:
+                self.redelivered[seq] = self.redelivered.get(seq, 0) + 1
+            else:
+                entry.consumer_seq = self.delivered_consumer
+            self.parked_count -= 1
+            if self.places[index] != NONE:
+                start_keyed(self.keys, self.places[index])
         else:
             entry = &self.entries[index]
             self._unqueue(entry)
@@ -539,6 +706,8 @@ cdef class AckState:
         if self.rule == ACK_NONE:
             return 0
         index = self._find(seq)
+        if index >= 0 and not was_sent(&self.entries[index]):
+            return 0
         if self.redelivered and self.redelivered.pop(seq, None) is not None:
             self._note(seq)
         if self.attempts:
@@ -612,10 +781,11 @@ cdef class AckState:
 
     def forget(self, uint64_t seq):
         """Drop a message that has left the stream; returns (consumer sequence, deliveries) if it
-        was pending.
+        was delivered and not acknowledged.
         """
         cdef int64_t index = self._find(seq)
         cdef uint64_t consumer_seq
+        cdef bint is_known = index >= 0 and was_sent(&self.entries[index])
         deliveries = self.deliveries(seq)
         if self.redelivered.pop(seq, None) is not None:
             self._note(seq)
@@ -626,7 +796,7 @@ cdef class AckState:
         consumer_seq = self.entries[index].consumer_seq
         self._kill(<uint32_t>index)
         self._move_floor(consumer_seq, seq)
-        return consumer_seq, deliveries
+        return (consumer_seq, deliveries) if is_known else None
 
     def purge(self, uint64_t first_seq, uint64_t next_seq):
         """Drop everything below `first_seq`, which was purged; `next_seq` is the next to be
@@ -640,9 +810,12 @@ cdef class AckState:
             self.floor_stream = first_seq - 1
             while self.count and self.entries[self.begin].seq < first_seq:
                 consumer_seq = self.entries[self.begin].consumer_seq
-                self.floor_consumer = max(self.floor_consumer, consumer_seq)
+                if self.keys == NULL:
+                    self.floor_consumer = max(self.floor_consumer, consumer_seq)
                 self.redelivered.pop(self.entries[self.begin].seq, None)
                 self._kill(self.begin)
+            self.floor_age += self.keys != NULL
+            self.settle_floor()
         if self.count == 0:
             if self.redelivered:
                 self._note_all()
@@ -656,7 +829,10 @@ cdef class AckState:
     def reset(self, uint64_t next_seq):
         """Start over at a sequence, as if nothing had been delivered."""
         self._note_all()
-        self.count = self.queue_count = 0
+        self.count = self.queue_count = self.parked_count = 0
+        self.unknown_from = self.floor_age = 0
+        if self.keys != NULL:
+            clear_ordered_keys(self.keys)
         self.begin = self.end = self.heap_count = 0
         self.queue_begin = self.queue_end = 0
         self.redelivered = {}
@@ -669,8 +845,24 @@ cdef class AckState:
 
     @property
     def oldest_seq(self):
-        """The lowest sequence of the stream that is pending; 0 if none is."""
-        return self.entries[self.begin].seq if self.count else 0
+        """The lowest sequence of the stream that is delivered and pending; 0 if none is."""
+        return self._first_seq(False) if self.count > self.parked_count else 0
+
+    @property
+    def parked_seq(self):
+        """The lowest sequence of the stream that is parked; 0 if none is."""
+        return self._first_seq(True) if self.parked_count else 0
+
+    cdef uint64_t _first_seq(self, bint parked) noexcept nogil:
+        cdef uint32_t index = self.begin
+        while not self.entries[index].live or (self.entries[index].resting == PARKED) != parked:
+            index += 1
+        return self.entries[index].seq
+
+    @property
+    def awaited_count(self):
+        """The number of messages in flight."""
+        return self.count - self.parked_count
 
     @property
     def latest_due_ns(self):
@@ -678,7 +870,7 @@ cdef class AckState:
         cdef uint32_t index
         cdef int64_t latest = 0
         for index in range(self.begin, self.end):
-            if self.entries[index].live:
+            if self.entries[index].live and self.entries[index].resting != PARKED:
                 latest = max(latest, later(self.entries[index].time_ns,
                                            self._wait_ns(self.entries[index].seq)))
         return latest
@@ -719,7 +911,12 @@ cdef class AckState:
 
     def is_awaited(self, uint64_t seq):
         """Whether a message is delivered and not acknowledged."""
-        return self._find(seq) >= 0
+        return self._find(seq) >= 0 and not self.is_unsent(seq)
+
+    cpdef bint is_unsent(self, uint64_t seq) noexcept:
+        """Whether a message is parked, and was never delivered."""
+        cdef int64_t index = self._find(seq)
+        return index >= 0 and not was_sent(&self.entries[index])
 
     def delivered_at(self, uint64_t seq):
         """When a pending message was last delivered."""
@@ -752,6 +949,10 @@ cdef class AckState:
             entry.consumer_seq = pending.consumer_seq
             entry.time_ns = later(pending.time_ns, -offset_ns)
             entry.exact = pending.time_ns % SECOND_NS != 0      # others are whole seconds
+            if self.keys != NULL and pending.consumer_seq == 0:
+                entry.resting = PARKED
+                self.parked_count += 1
+                continue
             entry.resting = 0
             # The delivery was at some time in that second.
             self._schedule(entry, SECOND_NS - 1)
@@ -765,6 +966,7 @@ cdef class AckState:
         assert self.floor_stream <= self.delivered_stream, (
             self.floor_stream, self.delivered_stream)
         assert self.begin <= self.end <= self.capacity, (self.begin, self.end, self.capacity)
+        assert self.parked_count <= self.count, (self.parked_count, self.count)
         assert self.queue_count <= self.count <= self.end - self.begin, (
             self.queue_count, self.count, self.end - self.begin)
         assert self.queue_begin <= self.queue_end <= self.queue_capacity
@@ -778,7 +980,7 @@ cdef class AckState:
 
     def verify(self):
         """Assert every invariant by visiting everything; for tests."""
-        cdef uint32_t index, live = 0, queued = 0
+        cdef uint32_t index, live = 0, queued = 0, parked = 0, ordered = 0
         self.check()
         assert self.begin <= self.end <= self.capacity
         for index in range(self.begin, self.end):
@@ -786,7 +988,13 @@ cdef class AckState:
             if self.entries[index].live:
                 live += 1
                 queued += self.entries[index].ticket != 0
+                parked += self.entries[index].resting == PARKED
+                if self.keys != NULL and self.places[index] not in (NONE, UNORDERED):
+                    ordered += 1
+                    assert self.keys.messages[self.places[index]].seq == self.entries[index].seq
         assert live == self.count and queued == self.queue_count
+        assert parked == self.parked_count
+        assert self.keys == NULL or ordered == self.keys.message_count
         assert self.count == 0 or self.entries[self.begin].live
         for index in range(1, self.heap_count):
             assert not is_sooner(&self.heap[index], &self.heap[(index - 1) // 2])

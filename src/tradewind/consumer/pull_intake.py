@@ -131,7 +131,8 @@ class PullIntake:
         wanted = pulls.sweep_all() if request.no_wait or pulls.count >= pulls.count_max else 0
         if request.no_wait:
             delivery.active_ns = now_ns
-            left = delivery.cursor.pending() + delivery.acks.queue_count
+            acks = delivery.acks
+            left = delivery.cursor.pending() + acks.queue_count + acks.parked_count
             if left == 0 and request.expires == 0:
                 raise RefusedRequestError("404 No Messages")
             if 0 < left < wanted:

@@ -303,8 +303,10 @@ cdef class Pulls:
             self.pin_id = self._owner.new_pin()
             set_pin(request, self.pin_id)
         if self.overflow and (request.min_pending > 0 or request.min_ack_pending > 0) \
-                and not 0 < request.min_pending <= <int64_t>self._cursor.pending() \
-                and not 0 < request.min_ack_pending <= <int64_t>self._acks.count:
+                and not 0 < request.min_pending <= <int64_t>(
+                    self._cursor.pending() + self._acks.parked_count) \
+                and not 0 < request.min_ack_pending <= <int64_t>(
+                    self._acks.count - self._acks.parked_count):
             return ADMITTED_LATER
         return ADMITTED
 

@@ -17,7 +17,7 @@ from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.blocking import with_blocking
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.decoding.decoder_contract import RESCUED_COLUMN
-from tradewind.decoding.decoder_registry import INFER, open_decoder
+from tradewind.decoding.decoder_registry import INFER, NO_CONTEXT, open_decoder
 from tradewind.frames.frame_columns import (
     REASON_COLUMN,
     ChosenColumns,
@@ -25,6 +25,7 @@ from tradewind.frames.frame_columns import (
     FrameColumns,
     PlainColumns,
 )
+from tradewind.frames.schema_buckets import stream_context
 from tradewind.spark.columnar.arrow import batches
 from tradewind.spark.columnar.columns import MESSAGES
 from tradewind.spark.connections.patience import patiently
@@ -107,11 +108,13 @@ class FrameFollower:
             avoidance=("raise the limits of the stream",),
         )
         self._after_seq = 0
+        self._context = NO_CONTEXT
 
     async def batches(self, js: JetStream, messages_max: int) -> AsyncIterator[pa.RecordBatch]:
         """The batches; the consumer is removed when they are no longer wanted."""
         info = await patiently(lambda: js.manager.streams.info(self._stream), TIMEOUT_SECONDS)
         self._check_stream(info)
+        self._context = await stream_context(js, [self._stream], self._schema)
         patterns = tuple(subject.encode() for subject in self._subjects)
         decoder = RowFilter(patterns=(patterns,) if patterns else ()).decoder()
         messages = await self._consume(js, info, messages_max)
@@ -225,7 +228,9 @@ class FrameFollower:
         made: FrameColumns = PlainColumns(MESSAGES)
         if first is not None:
             reserved = (*MESSAGES, RESCUED_COLUMN, REASON_COLUMN)
-            decoder = open_decoder(self._decode, self._schema, reserved=reserved, widens=True)
+            decoder = open_decoder(
+                self._decode, self._schema, reserved=reserved, widens=True, context=self._context
+            )
             fields = decoder.fields(first.column("data"), pa.schema([]))
             made = DecodedColumns(MESSAGES, "data", decoder, fields)
         return ChosenColumns(made, self._chosen) if self._chosen else made

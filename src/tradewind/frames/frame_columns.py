@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tradewind.decoding.decoder_contract import RESCUED_COLUMN
 from tradewind.decoding.decoder_registry import INFER, open_decoder
+from tradewind.frames.schema_buckets import scan_context
 from tradewind.spark.columnar.arrow import arrow_schema
 from tradewind.spark.errors import OptionError
 
@@ -102,7 +103,8 @@ def decoded_columns(
     table = options.table_columns
     payload = "value" if options.bucket else "data"
     reserved = (*table, RESCUED_COLUMN, REASON_COLUMN)
-    decoder = open_decoder(decode, schema, reserved=reserved, widens=True)
+    context = scan_context(scan, schema)
+    decoder = open_decoder(decode, schema, reserved=reserved, widens=True, context=context)
     given = decoder.fields(pa.array([], pa.binary()), pa.schema([]))
     if schema == INFER:
         given = decoder.fields(pa.array(sample(scan, payload), pa.binary()), given)

@@ -55,23 +55,47 @@ class DurableAnswer(msgspec.Struct, frozen=True):
     """An answer that is sent when all changes of a stream up to now, or those of one of its
     consumers, are durable.
 
-    Later requests do not wait for it. `failed` makes the error if the disk fails; `then` is called
+    With `others`, also the changes of these streams; without any stream, it is sent at once. Later
+    requests do not wait for it. `failed` makes the error if the disk fails; `then` is called
     after the answer was sent without an error.
     """
 
-    hosted: HostedStream
+    hosted: HostedStream | None
     response: ApiStruct
     failed: ErrorKind
     then: Callable[[], None] | None = None
     consumer: ServerConsumer | None = None
     header: bytes = b""
+    others: tuple[HostedStream, ...] = ()
 
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
         """Call `done` when the changes are durable, or with the error if they cannot be."""
-        if self.consumer is None:
+        if self.hosted is None:
+            done(None)
+        elif self.others:
+            waiting = _AllDurable(done, 1 + len(self.others))
+            for hosted in (self.hosted, *self.others):
+                hosted.commits.when_durable(waiting.one)
+        elif self.consumer is None:
             self.hosted.commits.when_durable(done)
         else:
             self.hosted.state_waiters.when_kept(self.consumer, done)
+
+
+class _AllDurable:
+    """Calls `done` after `left` streams are durable, with the first error if there is one."""
+
+    def __init__(self, done: Callable[[StoreError | None], None], left: int) -> None:
+        self._done = done
+        self._left = left
+        self._error: StoreError | None = None
+
+    def one(self, error: StoreError | None) -> None:
+        """Called when one of the streams is durable, or cannot be."""
+        self._error = self._error or error
+        self._left -= 1
+        if not self._left:
+            self._done(self._error)
 
 
 class HeadedAnswer(msgspec.Struct, frozen=True):

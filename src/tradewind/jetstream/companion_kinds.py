@@ -1,14 +1,15 @@
 """The list of all kinds of companions of a stream.
 
 Owns which kinds there are, and the quick check whether a stream has one at all: most have none, and
-the modules of mirrors, sources, chains, shelves and dead letters are loaded with the first stream
-that does.
+the modules of mirrors, sources, chains, shelves, dead letters and schemas are loaded with the first
+stream that does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.schema_rules import has_schema_rule
 from tradewind.errors import StoreError
 from tradewind.jetstream.companions import CompanionKind, Wanted
 
@@ -52,6 +53,15 @@ def _chains_of(hosted: HostedStream) -> Wanted:
     return chains_of(hosted)
 
 
+def _schema_keepers_of(hosted: HostedStream) -> Wanted:
+    """The companion that checks payloads; few streams have one."""
+    if not has_schema_rule(hosted.config.metadata):
+        return {}
+    from tradewind.jetstream.schema_keeper import keepers_of
+
+    return keepers_of(hosted)
+
+
 def _configure_chain(hosted: HostedStream, meta: StreamMeta) -> None:
     """Give a stream without messages a chain, or another one."""
     folder, files = hosted.stream.folder, hosted.stream.files
@@ -84,4 +94,5 @@ COMPANION_KINDS: Final = (
     CompanionKind(_shelves_of),
     CompanionKind(_chains_of, configure=_configure_chain),
     CompanionKind(consumer_changed=_keep_expired),
+    CompanionKind(_schema_keepers_of),
 )

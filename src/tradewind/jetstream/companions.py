@@ -146,6 +146,7 @@ class Companions:
         self.close(for_good=True)
         fresh = {key: make() for key, make in wanted.items() if key not in kept}
         self._all = {key: kept[key] if key in kept else fresh[key] for key in wanted}
+        self._hosted.commits.has_companions = bool(self._all)
         for companion in kept.values():
             companion.changed()
         for companion in fresh.values():
@@ -192,6 +193,7 @@ class Companions:
     def close(self, *, for_good: bool) -> None:
         """Close all companions."""
         companions, self._all = self._all, {}
+        self._hosted.commits.has_companions = False
         engine = self._hosted.engine
         for companion in companions.values():
             engine.timers.forget(companion)

@@ -68,7 +68,8 @@ class Demand:
         self._filters = Sublist(seed)
         self._by_handle: dict[int, FilterGroup] = {}
         self._by_filter: dict[bytes, FilterGroup] = {}
-        self._filters_of: dict[Taker, list[bytes]] = {}
+        # The filters of each taker; stays the same object.
+        self.takers: dict[Taker, list[bytes]] = {}
         self._waiting: dict[Taker, None] = {}
         self._seen_seq = 0
 
@@ -79,10 +80,10 @@ class Demand:
 
     def __len__(self) -> int:
         """The number of consumers."""
-        return len(self._filters_of)
+        return len(self.takers)
 
     def __contains__(self, consumer: object) -> bool:
-        return consumer in self._filters_of
+        return consumer in self.takers
 
     @property
     def waiting_count(self) -> int:
@@ -99,7 +100,7 @@ class Demand:
         """
         self.remove(consumer)
         filters = list(set(patterns)) or [EVERYTHING]
-        self._filters_of[consumer] = filters
+        self.takers[consumer] = filters
         for pattern in filters:
             group = self._by_filter.get(pattern)
             if group is None:
@@ -111,7 +112,7 @@ class Demand:
         """Remove a consumer."""
         self._waiting.pop(consumer, None)
         consumer.is_waiting = False
-        for pattern in self._filters_of.pop(consumer, ()):
+        for pattern in self.takers.pop(consumer, ()):
             group = self._by_filter[pattern]
             group.remove(consumer)
             if not group.members:
@@ -121,10 +122,10 @@ class Demand:
     def update_waiting(self, consumer: Taker) -> None:
         """Update whether a consumer waits for more messages, after it has sent what it could."""
         waits = consumer.has_demand
-        if waits == (consumer in self._waiting) or consumer not in self._filters_of:
+        if waits == (consumer in self._waiting) or consumer not in self.takers:
             return
         consumer.is_waiting = waits
-        groups = [self._by_filter[pattern] for pattern in self._filters_of[consumer]]
+        groups = [self._by_filter[pattern] for pattern in self.takers[consumer]]
         for waiting in (self._waiting, *(group.waiting for group in groups)):
             if waits:
                 waiting[consumer] = None

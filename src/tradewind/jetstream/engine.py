@@ -112,13 +112,13 @@ class JetStreamEngine:
         self.consumer_hosts: dict[Participant, HostedStream] = {}
         # Consumers past their inactivity threshold, which are deleted at the end of the turn.
         self.retired: list[tuple[HostedStream, ServerConsumer]] = []
-        turns = TurnWork(self)
+        self.turns = turns = TurnWork(self)
         # Called in every turn, see there; so they are no methods of this class, which would add
         # 20 ns to 39 (`benchmarks.micro`, frame-engine).
         self.set_time: Callable[[], None] = turns.set_time
         self.end_turn: Callable[[], None] = turns.end_turn
         # When `tick` has something to do.
-        self.next_deadline_ns: Callable[[], int | None] = self.timers.next_ns
+        self.next_deadline_ns: Callable[[], int | None] = turns.next_deadline_ns
         self._template_registry: TemplateRegistry | None = None
         self._chain_key: KeyPair | None = None
         if root is not None:

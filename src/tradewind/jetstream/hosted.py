@@ -75,7 +75,7 @@ class HostedStream:
         self.consumer_problems: dict[str, str] = {}
         self.files: ConsumerFiles | None = None
         self.files_entry: SyncEntry | None = None
-        self.state_waiters = StateWaiters(self)
+        self.state_waiters = StateWaiters(self, stream.commits)
         if stream.folder is not None:
             self.files = ConsumerFiles(
                 stream.folder.states,
@@ -85,6 +85,7 @@ class HostedStream:
                 self._sync_states,
             )
         self.demand = Demand(stream.store, engine.broker.chance.getrandbits(64))
+        self.commits.takers = self.demand.takers
         self.removals = RemovalFanOut()
         stream.store.listener = self.removals
         self.retention: Retention | None = None

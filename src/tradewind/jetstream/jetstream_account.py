@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.companions import StreamFollower
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Lane
+    from tradewind.jetstream.schema_keeper import AccountSchemas
     from tradewind.jetstream.transactions.account_transactions import Transactions
 
 UNLIMITED: Final = -1
@@ -87,6 +88,8 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
     followers: dict[str, dict[StreamFollower, None]] = msgspec.field(default_factory=dict)
     # Changes of several streams and consumers together; None: there was none so far.
     transactions: Transactions | None = None
+    # The schemas of payloads; None: no stream has asked for them so far.
+    schemas: AccountSchemas | None = None
     # The limits are those of a tier, and shown as such.
     is_tiered: bool = False
     # How many streams all templates together may make; negative: no limit.

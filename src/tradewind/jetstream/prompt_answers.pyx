@@ -263,6 +263,7 @@ cdef class PromptAnswers:
         if config.priority_groups or delivery.paused:
             return None
         consumer.sweep_requests()
+        acks.settle_floor()
         return b"".join((
             consumer_head(hosted, consumer),
             b',"delivered":{"consumer_seq":%d,"stream_seq":%d' % (
@@ -272,10 +273,10 @@ cdef class PromptAnswers:
                 acks.floor_consumer, acks.floor_stream),
             last_active(delivery.last_acked_ns),
             b'},"num_ack_pending":%d,"num_redelivered":%d,"num_waiting":%d,"num_pending":%d,' % (
-                acks.count,
+                acks.awaited_count,
                 0 if config.max_deliver == 1 else len(acks.redelivered),
                 consumer.pulls.count if consumer.pulls is not None else 0,
-                consumer.cursor.pending()),
+                consumer.cursor.pending() + acks.parked_count),
             b'"push_bound":true,"ts":"' if delivery.is_bound else b'"ts":"',
             time_text(consumer.turn.now_ns), b'"}'))
 

@@ -1,9 +1,9 @@
-"""Sends backups of streams to clients.
+"""Sends backups to clients: of a stream, of a part of it, or of what an account is like now.
 
-Owns every backup from the response to its request to its last message. It collects messages in
-small steps in the event loop, which owns the store, has them compressed by a worker, and sends
-chunks as fast as the receiver acknowledges them. A backup holds only one step, one compressed piece
-and one chunk in memory, however large the stream is. The archive format is in
+Owns every backup from the response to its request to its last message. Its source gives the archive
+in small steps in the event loop, which owns the store; a worker compresses them, and chunks are
+sent as fast as the receiver acknowledges them. A backup of a stream holds only one step, one
+compressed piece and one chunk in memory, however large the stream is. The archive format is in
 `tradewind.store.backup.archive`.
 
 The protocol is that of nats-server: full chunks have a reply subject that the receiver must answer,
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -37,9 +37,9 @@ from tradewind.store.backup.archive_messages import pack_messages
 from tradewind.store.format.s2 import Compressor
 
 if TYPE_CHECKING:
-    from tradewind.api.request_types import StreamSnapshotRequest
     from tradewind.api.stream_types import StreamState
-    from tradewind.broker.accounts import InternalMessage
+    from tradewind.broker.accounts import Account, InternalMessage
+    from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
 
@@ -59,6 +59,53 @@ NO_INTEREST: Final = b"NATS/1.0 408 No Interest\r\n\r\n"
 NO_FLOW: Final = b"NATS/1.0 408 No Flow Response\r\n\r\n"
 
 
+class ChunkDelivery(Protocol):
+    """How the receiver wants a backup; a size of 0 is the default."""
+
+    @property
+    def deliver_subject(self) -> str:
+        """The subject of the chunks."""
+        ...
+
+    @property
+    def chunk_size(self) -> int:
+        """The bytes of a chunk."""
+        ...
+
+    @property
+    def window_size(self) -> int:
+        """The bytes that may be unanswered."""
+        ...
+
+
+class SnapshotSource(Protocol):
+    """The content of a backup. `name` and `label` are for subjects and for the log."""
+
+    account: Account
+    name: str
+    label: str
+
+    def steps(self, now_ns: int) -> Iterator[bytes]:
+        """The uncompressed archive in pieces, each made without holding up the loop."""
+        ...
+
+    def gone(self) -> str:
+        """The reason why nothing more can be sent; "" if there is none."""
+        ...
+
+    def damage(self) -> str:
+        """The reason why the last piece may be wrong; "" if there is none."""
+        ...
+
+    def began(self) -> None:
+        """Called when the backup begins."""
+        ...
+
+    def ended(self, start_ns: int, error: str) -> str:
+        """Called when it has ended; returns its size for the log."""
+        ...
+
+
 class Snapshots:
     """All backups in progress."""
 
@@ -68,17 +115,15 @@ class Snapshots:
 
     def prepare(
         self,
-        hosted: HostedStream,
-        request: StreamSnapshotRequest,
-        state: StreamState,
-        client: EventClient,
+        source: SnapshotSource,
+        request: ChunkDelivery,
     ) -> Callable[[], None]:
-        """Prepare a backup of the stream as it is now; call the result to begin. ApiError if there
+        """Prepare a backup of what its source has now; call the result to begin. ApiError if there
         are too many.
         """
         if len(self._running) >= SNAPSHOTS_MAX:
             raise errors.STREAM_SNAPSHOT(err=f"{SNAPSHOTS_MAX} others are in progress")
-        return Snapshot(self._engine, hosted, request, state, client, self._running).begin
+        return Snapshot(self._engine, source, request, self._running).begin
 
     def stop(self) -> None:
         """Stop all backups without a message, because the server stops."""
@@ -92,20 +137,15 @@ class Snapshot:
     def __init__(
         self,
         engine: JetStreamEngine,
-        hosted: HostedStream,
-        request: StreamSnapshotRequest,
-        state: StreamState,
-        client: EventClient,
+        source: SnapshotSource,
+        request: ChunkDelivery,
         running: set[Snapshot],
     ) -> None:
         self._engine = engine
-        self._hosted = hosted
-        self._account = hosted.tenant.account
+        self._source = source
+        self._account = source.account
         self._subject = request.deliver_subject
-        self._state = state
-        self._client = client
         self._running = running
-        self._consumers = [] if request.no_consumers else list(hosted.consumers.values())
         chunk_bytes = request.chunk_size or CHUNK_BYTES_DEFAULT
         self._chunk_bytes = min(max(chunk_bytes, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
         window_bytes = request.window_size or WINDOW_BYTES_DEFAULT
@@ -113,11 +153,10 @@ class Snapshot:
         self._chunks_max = window_bytes // self._chunk_bytes
         self._unanswered: set[str] = set()  # numbers of chunks
         self._is_crowded = False  # much waits at the receiver, and some of it is ours
-        self._ack_subject = f"$JS.SNAPSHOT.ACK.{hosted.name}.{engine.names.event_id()}"
+        self._ack_subject = f"$JS.SNAPSHOT.ACK.{source.name}.{engine.names.event_id()}"
         self._token = 0
         self._start_ns = engine.turn.now_ns
-        self._lost = hosted.stream.store.lost
-        self._steps = self._plain_steps()
+        self._steps = source.steps(self._start_ns)
         self._compressor = Compressor()
         self._piece = b""
         self._ready = bytearray()
@@ -132,19 +171,13 @@ class Snapshot:
     def begin(self) -> None:
         """Wait for a receiver, then send; called after the request was answered."""
         self._running.add(self)
-        self._engine.log.notice(f"Starting snapshot for stream {self._label}")
-        self._engine.advisories.snapshot_create(
-            self._account, self._hosted.name, self._state, self._client
-        )
+        self._engine.log.notice(f"Starting snapshot for {self._source.label}")
+        self._source.began()
         self._token = self._account.subscribe(f"{self._ack_subject}.>", self._acknowledged)
         self._account.watch(self._subject.encode(), b"", self._receivers_changed)
         self._waits_since_ns = self._engine.turn.monotonic_ns
         self._engine.timers.set(self, self.next_deadline_ns)
         self._receivers_changed()
-
-    @property
-    def _label(self) -> str:
-        return f"'{self._account.name} > {self._hosted.name}'"
 
     def _receivers_changed(self) -> None:
         """Called when a subscription to the subject of the chunks was added or removed."""
@@ -197,18 +230,13 @@ class Snapshot:
     def _report(self, error: str = "") -> None:
         """End and publish the result, which is a success unless there is an error."""
         self.stop()
-        engine, name = self._engine, self._hosted.name
-        engine.advisories.snapshot_complete(
-            self._account, name, self._start_ns, self._client, error
-        )
+        engine, label = self._engine, self._source.label
+        size = self._source.ended(self._start_ns, error)
         took = format_duration(engine.broker.now_ns() - self._start_ns)
         if error:
-            engine.log.warn(f"Snapshot for stream {self._label} failed after {took}: {error}")
+            engine.log.warn(f"Snapshot for {label} failed after {took}: {error}")
         else:
-            engine.log.notice(
-                f"Completed snapshot of {self._state.bytes:,} bytes for stream {self._label} in"
-                f" {took}"
-            )
+            engine.log.notice(f"Completed snapshot of {size} for {label} in {took}")
 
     # ---------------------------------------------------------------- sending
 
@@ -227,15 +255,15 @@ class Snapshot:
         try:
             self._send_more()
         except Exception as error:
-            self._engine.faults.contain("backup", error, self._label)
+            self._engine.faults.contain("backup", error, self._source.label)
             self._fail(INTERNAL_ERROR)
 
     def _send_more(self) -> None:
         """Send the data that is ready, then prepare more if there is a receiver for it."""
         if self._is_over or not self._has_receiver:
             return
-        if self._hosted.tenant.streams.get(self._hosted.name) is not self._hosted:
-            self._fail("the stream was deleted")
+        if gone := self._source.gone():
+            self._fail(gone)
             return
         while self._may_send and len(self._ready) >= self._chunk_bytes:
             self._send_chunk()
@@ -291,9 +319,8 @@ class Snapshot:
         except StoreError as error:
             self._fail(str(error))
             return
-        store = self._hosted.stream.store
-        if store.has_open_damage or store.lost != self._lost:
-            self._fail("the stream is damaged; see the log of the server")
+        if damage := self._source.damage():
+            self._fail(damage)
             return
         self._is_busy = True
         self._engine.workers.submit(
@@ -314,16 +341,61 @@ class Snapshot:
         if self._is_over:
             return
         if error is not None:
-            self._engine.faults.contain("backup", error, self._label)
+            self._engine.faults.contain("backup", error, self._source.label)
             self._fail(INTERNAL_ERROR)
             return
         self._ready += self._piece
         self._piece = b""
         self._send_or_fail()
 
-    def _plain_steps(self) -> Iterator[bytes]:
-        """The uncompressed archive in pieces, each made without holding up the loop."""
-        now_ns = self._start_ns
+
+class StreamArchive:
+    """A stream as it is now, with `consumers`, from `first_seq` up to its last sequence."""
+
+    def __init__(
+        self,
+        engine: JetStreamEngine,
+        hosted: HostedStream,
+        state: StreamState,
+        client: EventClient,
+        consumers: list[ServerConsumer],
+        first_seq: int = 1,
+    ) -> None:
+        self.account = hosted.tenant.account
+        self.name = hosted.name
+        self.label = f"stream '{self.account.name} > {self.name}'"
+        self._engine = engine
+        self._hosted = hosted
+        self._state = state
+        self._client = client
+        self._consumers = consumers
+        self._first_seq = max(first_seq, state.first_seq, 1)
+        self._lost = hosted.stream.store.lost
+
+    def began(self) -> None:
+        """See `SnapshotSource`."""
+        self._engine.advisories.snapshot_create(self.account, self.name, self._state, self._client)
+
+    def ended(self, start_ns: int, error: str) -> str:
+        """See `SnapshotSource`."""
+        self._engine.advisories.snapshot_complete(
+            self.account, self.name, start_ns, self._client, error
+        )
+        return f"{self._state.bytes:,} bytes"
+
+    def gone(self) -> str:
+        """See `SnapshotSource`."""
+        is_there = self._hosted.tenant.streams.get(self.name) is self._hosted
+        return "" if is_there else "the stream was deleted"
+
+    def damage(self) -> str:
+        """See `SnapshotSource`."""
+        store = self._hosted.stream.store
+        is_damaged = store.has_open_damage or store.lost != self._lost
+        return "the stream is damaged; see the log of the server" if is_damaged else ""
+
+    def steps(self, now_ns: int) -> Iterator[bytes]:
+        """See `SnapshotSource`."""
         state = msgspec.structs.replace(self._state, consumer_count=len(self._consumers))
         target = bytearray(MAGIC)
         append_entry(target, STATE_NAME, now_ns, 0, b"", encode(state))
@@ -338,7 +410,7 @@ class Snapshot:
             if len(target) >= STEP_BYTES_MAX:
                 yield bytes(target)
                 target.clear()
-        store, seq = self._hosted.stream.store, max(self._state.first_seq, 1)
+        store, seq = self._hosted.stream.store, self._first_seq
         everything = store.filter()
         while seq:
             packed, seq = pack_messages(

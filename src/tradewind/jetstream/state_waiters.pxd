@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 from tradewind.consumer.ack_replies cimport AckReplies
 from tradewind.store.commits.syncer cimport SyncEntry
 from tradewind.store.folder.consumer_states cimport ConsumerFiles, ConsumerStates
+from tradewind.stream.commit_path cimport CommitPath
 
 
 cdef class AckAnswers:
@@ -24,17 +25,27 @@ cdef class AckAnswers:
 
 cdef class StateWaiters:
     cdef object _hosted                     # HostedStream
+    cdef CommitPath _commits                # of the stream
     cdef dict _until_synced
     cdef dict _until_written
     cdef dict _until_taken
 
-    @cython.locals(answers=AckAnswers)
+    @cython.locals(
+        answers=AckAnswers, replies=AckReplies, entry=SyncEntry, waiting=dict, ticket=int64_t)
     cpdef keep_acks(self, consumer)
 
     cpdef when_kept(self, consumer, told)
 
-    @cython.locals(files=ConsumerFiles, entry=SyncEntry, ticket=int64_t)
+    @cython.locals(ticket=int64_t)
     cdef _wait(self, consumer, told, dict waiting)
+
+    @cython.locals(files=ConsumerFiles, entry=SyncEntry, ticket=int64_t)
+    cdef int64_t _mark(self, consumer, dict waiting) except -1
+
+    cdef _add(self, str name, int64_t ticket, told, dict waiting)
 
     @cython.locals(states=ConsumerStates)
     cpdef progressed(self)
+
+    @cython.locals(states=ConsumerStates)
+    cdef _tell(self, dict waiting, str consumer, error, kept=*)

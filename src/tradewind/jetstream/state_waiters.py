@@ -21,11 +21,15 @@ from tradewind.errors import StoreError
 from tradewind.store.commits.syncer import SyncMode
 
 if TYPE_CHECKING:
+    from tradewind.consumer.ack_replies import AckReplies
     from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.hosted import HostedStream
+    from tradewind.stream.commit_path import CommitPath
 
 Told = Callable[[StoreError | None], None]
 Waiting = dict[str, deque[tuple[int, Told]]]
+# Members of an enumeration are slow to find.
+_ASYNC, _INTERVAL = SyncMode.ASYNC, SyncMode.INTERVAL
 
 
 class AckAnswers:
@@ -33,10 +37,10 @@ class AckAnswers:
     for.
     """
 
-    def __init__(self, consumer: ServerConsumer, left: int) -> None:
-        self._replies = consumer.delivery.replies
-        self._is_in_memory = consumer.config.mem_storage
-        self._end = self._replies.end
+    def __init__(self, replies: AckReplies, left: int, *, is_in_memory: bool = False) -> None:
+        self._replies = replies
+        self._is_in_memory = is_in_memory
+        self._end = replies.end
         self._left = left
 
     def state_kept(self, error: StoreError | None) -> None:
@@ -57,8 +61,9 @@ class AckAnswers:
 class StateWaiters:
     """The waiters of one stream."""
 
-    def __init__(self, hosted: HostedStream) -> None:
+    def __init__(self, hosted: HostedStream, commits: CommitPath) -> None:
         self._hosted = hosted
+        self._commits = commits
         # By consumer, with rising tickets: waiters for the disk, and for the system.
         self._until_synced: Waiting = {}
         self._until_written: Waiting = {}
@@ -66,16 +71,27 @@ class StateWaiters:
 
     def keep_acks(self, consumer: ServerConsumer) -> None:
         """Send the answers to the acks of this turn when the acks are stored."""
-        mode, retention = self._hosted.stream.sync_mode, self._hosted.retention
-        if mode is SyncMode.ASYNC:
-            replies = consumer.delivery.replies
+        replies: AckReplies = consumer.delivery.replies
+        entry, retention = self._commits.entry, self._hosted.retention
+        mode = self._hosted.stream.sync_mode if entry is None else entry.mode
+        if mode is _ASYNC:
             replies.answer_through(replies.end)
             return
-        answers = AckAnswers(consumer, 1 if retention is None else 2)
+        waiting = self._until_written if mode is _INTERVAL else self._until_synced
         if retention is not None:
-            retention.when_removed(partial(self._hosted.commits.when_durable, answers.removed))
-        waiting = self._until_synced if mode is SyncMode.ALWAYS else self._until_written
-        self._wait(consumer, answers.state_kept, waiting)
+            answers = AckAnswers(replies, 2, is_in_memory=consumer.config.mem_storage)
+            retention.when_removed(partial(self._commits.when_durable, answers.removed))
+            self._wait(consumer, answers.state_kept, waiting)
+            return
+        try:
+            ticket = self._mark(consumer, waiting)
+        except StoreError:
+            replies.drop_unkept()
+            return
+        if ticket:
+            self._add(consumer.name, ticket, AckAnswers(replies, 1).state_kept, waiting)
+        else:
+            replies.answer_through(replies.end)
 
     def when_kept(self, consumer: ServerConsumer, told: Told) -> None:
         """Call `told` when the state of a consumer is on disk."""
@@ -83,24 +99,41 @@ class StateWaiters:
 
     def _wait(self, consumer: ServerConsumer, told: Told, waiting: Waiting) -> None:
         """Call `told` when the state of a consumer is stored as `waiting` requires."""
+        try:
+            ticket = self._mark(consumer, waiting)
+        except StoreError as error:
+            told(error)
+            return
+        if ticket:
+            self._add(consumer.name, ticket, told, waiting)
+        else:
+            told(None)
+
+    def _mark(self, consumer: ServerConsumer, waiting: Waiting) -> int:
+        """Note that the state of a consumer is to be stored; returns the ticket to wait for, 0 if
+        it is stored as `waiting` requires. StoreError if it cannot be.
+        """
         hosted, files = self._hosted, self._hosted.files
         if files is None or consumer.config.mem_storage:
-            told(None)
-            return
+            return 0
         entry, name = hosted.files_entry, consumer.name
         assert entry is not None
-        ticket = files.states.mark(name, consumer.source, is_urgent=True)
+        ticket = files.states.mark_urgent(name, consumer.source)
         if entry.has_failed:
-            told(StoreError(f"the state of consumer {name!r} cannot be written"))
-            return
+            raise StoreError(f"the state of consumer {name!r} cannot be written")
         if waiting is self._until_written and files.write(name):
-            told(None)
-            return
+            return 0
+        return ticket
+
+    def _add(self, name: str, ticket: int, told: Told, waiting: Waiting) -> None:
+        """Queue a waiter; the state is stored with the next commit."""
         queue = waiting.get(name)
         if queue is None:
             queue = waiting[name] = deque()
         queue.append((ticket, told))
-        hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
+        engine, files = self._hosted.engine, self._hosted.files
+        assert files is not None
+        engine.syncer.mark_dirty(files, engine.turn.monotonic_ns)
 
     def when_taken(self, consumer: str, told: Callable[[], None]) -> None:
         """Call `told` when a commit has begun that contains the present state of a consumer."""
@@ -108,15 +141,19 @@ class StateWaiters:
 
     def progressed(self) -> None:
         """Called when more states may have been stored."""
+        if not (self._until_taken or self._until_synced or self._until_written):
+            return
         assert self._hosted.files is not None
         states = self._hosted.files.states
-        for consumer in list(self._until_taken):
-            if not states.is_waiting(consumer):
-                self._tell_taken(consumer)
+        if self._until_taken:
+            for consumer in list(self._until_taken):
+                if not states.is_waiting(consumer):
+                    self._tell_taken(consumer)
         for consumer in list(self._until_synced):
             self._tell(self._until_synced, consumer, None, states.kept_ticket(consumer))
-        for consumer in list(self._until_written):
-            self._tell(self._until_written, consumer, None, states.written_ticket(consumer))
+        if self._until_written:
+            for consumer in list(self._until_written):
+                self._tell(self._until_written, consumer, None, states.written_ticket(consumer))
 
     def failed(self, error: StoreError) -> None:
         """Notify all waiters of an error."""

@@ -16,6 +16,7 @@ from tradewind.api import errors
 from tradewind.api.chain_rules import chain_rule_of, check_chain_update
 from tradewind.api.configs import stream_config_to_dict
 from tradewind.api.limits import Reservations, check_resources, check_resources_of_update
+from tradewind.api.schema_rules import has_schema_rule
 from tradewind.api.stream_rules import (
     check_consumer_limits,
     check_overlap,
@@ -43,6 +44,7 @@ from tradewind.stream.stream_context import StreamContext
 
 if TYPE_CHECKING:
     from tradewind.api.subject_tree import SubjectTree
+    from tradewind.jetstream.deeds import Requester
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
@@ -121,6 +123,7 @@ def create_stream(
     if config.name in tenant.problems:
         raise errors.STREAM_OFFLINE_REASON(err=tenant.problems[config.name])
     check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
+    check_schemas(config, tenant)
     if not may_overlap:
         yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
     try:
@@ -167,6 +170,16 @@ def _new_stream(
         )
     folder = engine.root.stream(tenant.name, config.name)
     return (yield from Stream.in_files(context, meta, folder))
+
+
+def check_schemas(
+    config: StreamConfig, tenant: JetStreamAccount, requester: Requester | None = None
+) -> None:
+    """ApiError if a stream cannot check payloads as configured; few streams do."""
+    if has_schema_rule(config.metadata):
+        from tradewind.jetstream.schema_keeper import check_schema_settings
+
+        check_schema_settings(config, tenant, requester)
 
 
 def reserved(
@@ -223,6 +236,7 @@ def update_stream(
     )
     config = yield from computed(check, is_large=is_large)
     _check_chain(hosted, config)
+    check_schemas(config, tenant)
     check_consumer_limits(
         config,
         {

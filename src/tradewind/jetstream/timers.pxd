@@ -13,5 +13,7 @@ cdef class Timers:
     cdef dict _due          # id of the owner -> its deadline
     cdef int64_t _added
 
+    cpdef set(self, owner, due_ns)     # which may be beyond 64 bits
+
     @cython.locals(first=tuple)
     cpdef next_ns(self)

@@ -3,11 +3,13 @@
 from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
+from tradewind.broker.turn_end cimport EngineTurns
 from tradewind.broker.turn_watch cimport TurnWatch
+from tradewind.jetstream.timers cimport Timers
 from tradewind.store.commits.syncer cimport Syncer
 
 
-cdef class TurnWork:
+cdef class TurnWork(EngineTurns):
     cdef object _owner                      # TurnWorkOwner
     cdef Router _router
     cdef Turn _turn
@@ -24,10 +26,11 @@ cdef class TurnWork:
     cdef int64_t _owed_ns                   # spent on everything else since one of them has sent
     cdef int64_t _room_bytes                # what one of them may send in the next shared turn
     cdef TurnWatch _watch
-    cdef object _timers                     # Timers
+    cdef Timers _timers
     cdef object _wall_ns
     cdef object _monotonic_ns
 
+    cdef int _set_time(self) except -1
     cdef int _commit_stream(self, hosted) except -1
     cdef int _send(self) except -1
     cdef bint _is_late(self) except -1

@@ -3,6 +3,7 @@ from typing import Protocol
 from tradewind.broker.broker import Broker
 from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
+from tradewind.broker.turn_end import EngineTurns
 from tradewind.consumer.consumer import ServerConsumer
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.timers import Timers
@@ -22,7 +23,6 @@ class TurnWorkOwner(Protocol):
         self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
     ) -> None: ...
 
-class TurnWork:
+class TurnWork(EngineTurns):
     def __init__(self, owner: TurnWorkOwner) -> None: ...
     def set_time(self) -> None: ...
-    def end_turn(self) -> None: ...

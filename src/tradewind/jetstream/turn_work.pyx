@@ -7,6 +7,7 @@ of what the server does. Rare cases are left to the engine.
 
 from libc.stdint cimport int64_t
 from tradewind.broker.turn cimport Turn
+from tradewind.broker.turn_end cimport EngineTurns
 from tradewind.clock_reading cimport reading
 from tradewind.consumer.delivery cimport Delivery
 from tradewind.consumer.taker cimport Taker
@@ -52,7 +53,7 @@ class TurnWorkOwner(Protocol):
         """Called after an internal error while a consumer sent messages."""
 
 
-cdef class TurnWork:
+cdef class TurnWork(EngineTurns):
     """The work of one engine, its `owner`, whose tables it reads."""
 
     def __init__(self, owner not None):
@@ -73,10 +74,18 @@ cdef class TurnWork:
 
     def set_time(self):
         """Set the time of everything that happens from now on."""
+        self._set_time()
+
+    cdef int _set_time(self) except -1:
         self._turn.now_ns = reading(self._wall_ns)
         self._turn.monotonic_ns = reading(self._monotonic_ns)
+        return 0
 
-    def end_turn(self):
+    cpdef object next_deadline_ns(self):
+        """The earliest deadline of a stream, consumer or companion."""
+        return self._timers.next_ns()
+
+    cpdef int end_turn(self) except -1:
         """Write, acknowledge and send, after the input of clients was handled.
 
         Work that takes too long continues in the next turn, so that other connections are read in
@@ -86,11 +95,11 @@ cdef class TurnWork:
         cdef Py_ssize_t done = 0
         cdef list dirty, deferred
         if not self._router.changes.is_empty():
-            self.set_time()
+            self._set_time()
             self._router.changes.tell(self._watcher_failed)
         if not turn.is_busy():
-            return
-        self.set_time()
+            return 0
+        self._set_time()
         if turn.deferred:
             deferred = turn.take_deferred()
             for handler, subject, reply, header, payload in deferred:
@@ -121,6 +130,7 @@ cdef class TurnWork:
             self._send()
         if self._retired:
             self._owner.delete_retired()
+        return 0
 
     cdef int _commit_stream(self, hosted) except -1:
         """Commit a stream that has changed, count its bytes, and update its next deadline."""

@@ -182,8 +182,8 @@ class StreamMetrics:
         active_ns = max(delivery.last_delivered_ns, delivery.last_acked_ns, consumer.created_ns)
         consumer.sweep_requests()
         return (
-            consumer.cursor.pending(),
-            acks.count,
+            consumer.cursor.pending() + acks.parked_count,
+            acks.awaited_count,
             0 if consumer.config.max_deliver == 1 else len(acks.redelivered),
             consumer.pulls.count if consumer.pulls is not None else 0,
             acks.delivered_consumer,

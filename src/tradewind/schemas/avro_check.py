@@ -20,8 +20,8 @@ PARTS_MAX: Final = 2000
 PRIMITIVES: Final = frozenset(
     ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 )
-# Reading a value of Avro makes an object, which takes about this many units.
-VALUE_COST: Final = 10
+# Reading a value of Avro makes an object for each byte, which takes about this many units.
+VALUE_COST: Final = 100
 
 
 class AvroCheck:

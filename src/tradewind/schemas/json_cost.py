@@ -28,9 +28,11 @@ from tradewind.schemas.schema_errors import SchemaError
 COST_MAX: Final = 5000
 # Sets of parts that may meet, and steps to find them.
 STATES_MAX: Final = 4000
-STEPS_MAX: Final = 100_000
+STEPS_MAX: Final = 50_000
 # An automaton may run through all its states for each byte of a text.
 PATTERN_COST: Final = 20
+# Comparing a value of an object in an enumeration, in comparison with a plain one.
+LISTED_COST: Final = 10
 _LISTS: Final = ("enum", "required", "properties", "patternProperties", "dependentRequired")
 _TOO_INTRICATE: Final = (
     "the JSON Schema is too intricate: too many of its parts can apply to the same value"
@@ -141,9 +143,16 @@ class JsonCost:
             raise SchemaError(_TOO_INTRICATE)
 
 
+def _size(value: Any) -> int:
+    """The values inside objects and arrays that a schema lists: each is compared one by one."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return sum(_size(one) + (len(one) + 1 if isinstance(one, dict | list) else 0) for one in inner)
+
+
 def _weight(node: Node) -> int:
     if isinstance(node, bool):
         return 1
     entries = sum(len(node[name]) for name in _LISTS if isinstance(node.get(name), list | dict))
+    entries += LISTED_COST * sum(_size(node[name]) for name in ("const", "enum") if name in node)
     patterns = ("pattern" in node) + len(pattern_properties(node))
     return 2 + entries + PATTERN_COST * patterns

@@ -46,11 +46,7 @@ def decode_value(document: SchemaVersion, payload: bytes) -> Any:
         if document.format == "json":
             return msgspec.json.decode(payload)
         if document.format == "avro":
-            from fastavro import schemaless_reader
-
-            from tradewind.schemas.avro_check import AvroShape
-
-            return schemaless_reader(io.BytesIO(payload), AvroShape(document.schema).parsed, None)
+            return _avro_value(document, payload)
         from google.protobuf.json_format import MessageToDict
 
         message = _protobuf(document)
@@ -62,6 +58,18 @@ def decode_value(document: SchemaVersion, payload: bytes) -> Any:
         raise SchemaError(
             f"the payload cannot be read as {document.format}: {one_line(error)}"
         ) from None
+
+
+def _avro_value(document: SchemaVersion, payload: bytes) -> Any:
+    from fastavro import schemaless_reader
+
+    from tradewind.schemas.avro_check import AvroShape
+
+    source = io.BytesIO(payload)
+    value = schemaless_reader(source, AvroShape(document.schema).parsed, None)
+    if source.tell() < len(payload):
+        raise SchemaError(f"{len(payload) - source.tell()} bytes follow the record")
+    return value
 
 
 def _avro(document: SchemaVersion) -> Any:

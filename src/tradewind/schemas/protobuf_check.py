@@ -15,7 +15,7 @@ from tradewind.schemas.schema_errors import SchemaError, one_line, require_libra
 
 FILES_MAX: Final = 200
 # Parsing, measuring twice and dropping what is unknown.
-BYTE_COST: Final = 16
+BYTE_COST: Final = 64
 
 
 class ProtobufCheck:

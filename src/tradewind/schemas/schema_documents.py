@@ -33,6 +33,8 @@ SUBJECT_CHARACTERS_MAX: Final = 256
 DOCUMENT_BYTES_MAX: Final = 131_072
 # Versions of all schemas that are read from a bucket.
 VERSIONS_MAX: Final = 10_000
+# The documents that are kept in memory.
+BUCKET_BYTES_MAX: Final = 67_108_864
 VERSION_NUMBER_MAX: Final = 999_999
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{NAME_CHARACTERS_MAX - 1}}}")
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,5}")
@@ -52,6 +54,18 @@ class SchemaVersion(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     compatibility: str = BACKWARD
     description: str = ""
     # Ids in front of payloads, as a registry of Confluent's kind has them, are not for this bucket.
+    id: int | None = None
+
+
+class SchemaHead(msgspec.Struct, frozen=True):
+    """A document whose schema is not read yet."""
+
+    subject: str
+    format: str
+    version: int
+    schema: msgspec.Raw
+    message: str = ""
+    compatibility: str = BACKWARD
     id: int | None = None
 
 
@@ -77,15 +91,18 @@ def split_key(key: str) -> tuple[str, int] | None:
     return name, int(version)
 
 
-def read_document(key: str, value: bytes) -> tuple[str, SchemaVersion]:
-    """The name and the version that an entry of the bucket holds; SchemaError if it is none."""
+def read_head(key: str, value: bytes) -> tuple[str, SchemaHead]:
+    """The name and the version that an entry of the bucket holds; SchemaError if it is none.
+
+    The schema itself is not looked at.
+    """
     named = split_key(key)
     if named is None:
         raise SchemaError(f"key {key[:80]!r} of bucket {BUCKET}: must be NAME.VERSION")
     if len(value) > DOCUMENT_BYTES_MAX:
         raise SchemaError(f"schema {key}: {len(value)} bytes; at most {DOCUMENT_BYTES_MAX}")
     try:
-        document = msgspec.json.decode(value, type=SchemaVersion)
+        document = _HEADS.decode(value)
     except JSON_ERRORS as error:
         raise SchemaError(f"schema {key}: {one_line(error)}") from None
     name, number = named
@@ -95,7 +112,15 @@ def read_document(key: str, value: bytes) -> tuple[str, SchemaVersion]:
     return name, document
 
 
-def check_document(label: str, document: SchemaVersion) -> None:
+def read_document(value: bytes) -> SchemaVersion:
+    """An entry whose head was read before; SchemaError if its schema is no JSON."""
+    try:
+        return _DOCUMENTS.decode(value)
+    except JSON_ERRORS as error:
+        raise SchemaError(one_line(error)) from None
+
+
+def check_document(label: str, document: SchemaVersion | SchemaHead) -> None:
     """SchemaError unless the fields beside `schema` are valid."""
     if not is_valid_subject(document.subject) or len(document.subject) > SUBJECT_CHARACTERS_MAX:
         raise SchemaError(f"schema {label}: {document.subject[:80]!r} is not a subject or pattern")
@@ -119,3 +144,7 @@ def document_bytes(label: str, document: SchemaVersion) -> bytes:
     if len(value) > DOCUMENT_BYTES_MAX:
         raise SchemaError(f"schema {label}: {len(value)} bytes; at most {DOCUMENT_BYTES_MAX}")
     return value
+
+
+_HEADS: Final = msgspec.json.Decoder(SchemaHead)
+_DOCUMENTS: Final = msgspec.json.Decoder(SchemaVersion)

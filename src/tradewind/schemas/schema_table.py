@@ -15,11 +15,13 @@ import msgspec
 
 from tradewind.schemas.payload_checks import PayloadCheck, open_check
 from tradewind.schemas.schema_documents import (
+    BUCKET_BYTES_MAX,
     HEADER,
     VERSIONS_MAX,
     SchemaVersion,
     key_of,
     read_document,
+    read_head,
     split_key,
 )
 from tradewind.schemas.schema_errors import SchemaError, shortened
@@ -60,13 +62,20 @@ class _PatternNode:
         self.inner: dict[str, _PatternNode] = {}
 
 
+class _StoredVersion(msgspec.Struct, frozen=True):
+    """A version as the bucket has it; it is read when it is first needed."""
+
+    subject: str
+    value: bytes
+
+
 class SchemaTable:
     """The versions of all schemas."""
 
     def __init__(self) -> None:
-        self._versions: dict[str, dict[int, SchemaVersion]] = {}
+        self._versions: dict[str, dict[int, _StoredVersion]] = {}
         self._unreadable: dict[str, str] = {}
-        self._count = 0
+        self._count = self._bytes = 0
         self._tree: _PatternNode | None = None
         self._found: dict[str, str] = {}
         self._checks: OrderedDict[str, PayloadCheck | SchemaError] = OrderedDict()
@@ -86,31 +95,35 @@ class SchemaTable:
 
     def versions(self, name: str) -> dict[int, SchemaVersion]:
         """The versions of a schema by their numbers, in order."""
-        return dict(sorted(self._versions.get(name, {}).items()))
+        known = self._versions.get(name, {})
+        return {number: read_document(known[number].value) for number in sorted(known)}
 
     def newest(self, name: str) -> SchemaVersion | None:
         """The newest version of a schema."""
         known = self._versions.get(name)
-        return known[max(known)] if known else None
+        return read_document(known[max(known)].value) if known else None
 
     def apply(self, key: str, value: bytes | None) -> None:
         """Take an entry of the bucket; None: it is gone."""
         self._remove(key)
         if value is None:
             return
-        if self._count + len(self._unreadable) >= VERSIONS_MAX:
-            self._unreadable.setdefault("", f"more than {VERSIONS_MAX} entries; others are ignored")
+        is_full = self._count + len(self._unreadable) >= VERSIONS_MAX
+        if is_full or self._bytes + len(value) > BUCKET_BYTES_MAX:
+            most = f"{VERSIONS_MAX} entries or {BUCKET_BYTES_MAX} bytes"
+            self._unreadable[""] = f"more than {most}; others are ignored"
             return
         try:
-            name, document = read_document(key, value)
+            name, head = read_head(key, value)
         except SchemaError as error:
             self._unreadable[key] = str(error)
             # A subject whose newest version is unreadable is checked with the one before.
             return
         known = self._versions.setdefault(name, {})
         before = known[max(known)].subject if known else ""
-        known[document.version] = document
+        known[head.version] = _StoredVersion(head.subject, value)
         self._count += 1
+        self._bytes += len(value)
         if known[max(known)].subject != before:
             self._forget_places()
 
@@ -121,7 +134,7 @@ class SchemaTable:
         known = self._versions.get(named[0]) if named is not None else None
         if named is None or known is None or named[1] not in known:
             return
-        del known[named[1]]
+        self._bytes -= len(known.pop(named[1]).value)
         self._count -= 1
         if not known:
             del self._versions[named[0]]
@@ -132,7 +145,7 @@ class SchemaTable:
         self._versions.clear()
         self._unreadable.clear()
         self._checks.clear()
-        self._count = 0
+        self._count = self._bytes = 0
         self._forget_places()
 
     def _forget_places(self) -> None:
@@ -161,6 +174,19 @@ class SchemaTable:
             node.names.append(name)
         return root
 
+    def document_for(self, subject: str, named: str = "") -> SchemaVersion | None:
+        """The version that a payload was written with, None: its subject has no schema.
+
+        SchemaError if the version that it names is not there.
+        """
+        name = self.name_for(subject)
+        if not name:
+            return None
+        asked = split_key(named) if named else (name, max(self._versions[name]))
+        if asked is None or asked[0] != name or asked[1] not in self._versions[name]:
+            raise SchemaError(f"header {HEADER} names {shortened(named)!r}, no version of {name}")
+        return read_document(self._versions[name][asked[1]].value)
+
     def check(self, subject: str, payload: bytes, named: str = "") -> SchemaVerdict:
         """The verdict on a payload. `named` is the version that the message names."""
         name = self.name_for(subject)
@@ -188,7 +214,8 @@ class SchemaTable:
             named = split_key(key)
             assert named is not None
             try:
-                known = open_check(self._versions[named[0]][named[1]])
+                stored = self._versions[named[0]][named[1]]
+                known = open_check(read_document(stored.value))
             except SchemaError as error:
                 known = error
             except Exception as error:  # a library that raises what it should not

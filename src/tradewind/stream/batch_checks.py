@@ -49,7 +49,9 @@ class _SoFar(msgspec.Struct):
 class BatchCheck:
     """The checks of one batch, whose messages are passed in order."""
 
-    def __init__(self, checks: PublishChecks, turn: Turn) -> None:
+    def __init__(self, checks: PublishChecks, turn: Turn, *, is_checked: bool = False) -> None:
+        """With `is_checked` the payloads were compared with their schemas as they came."""
+        self._is_checked = is_checked
         self._checks = checks
         self._turn = turn
         self._so_far = _SoFar()
@@ -82,6 +84,8 @@ class BatchCheck:
         timing, ends = self._checks.check_origin(message, self._turn.now_ns)
         rollup = self._rollup(message, so_far, is_schedule=timing is not None)
         self._check_room(message, counted, so_far, rollup)
+        if self._checks.door is not None and not self._is_checked:
+            self._checks.check_schema(message)
         so_far.subjects[message.subject] = so_far.subjects.get(message.subject, 0) + 1
         so_far.count += 1
         skip = config.retention is RetentionPolicy.INTEREST and not self._checks.wanted(

@@ -18,6 +18,8 @@ cdef class CommitPath:
     cdef Syncer _syncer                     # None: not attached, or in memory
     cdef readonly SyncEntry entry           # None: the same
     cdef public object audience             # Audience; None: no one waits for messages
+    cdef public dict takers                 # Taker -> its filters; all are woken
+    cdef public bint has_companions         # told of durable messages
     # (round of the syncer, callback once it is stored), oldest first.
     cdef object _waiting                    # deque
 

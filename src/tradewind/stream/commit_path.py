@@ -20,8 +20,8 @@ get the error. When a full disk has room again the stream goes on (`resumed`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sized
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tradewind.errors import StoreError
 
@@ -36,18 +36,8 @@ if TYPE_CHECKING:
 class Audience(Protocol):
     """The objects that wait for the messages of a stream; provided by the engine."""
 
-    @property
-    def demand(self) -> Sized:
-        """The takers of messages; if it is empty, none has to be woken."""
-        ...
-
     def wake_consumers(self) -> None:
         """Wake the consumers, because more messages may be visible."""
-
-    @property
-    def companions(self) -> Sized:
-        """The companions of the stream."""
-        ...
 
     def tell_companions(self) -> None:
         """Notify companions that more messages have become durable."""
@@ -63,6 +53,8 @@ class CommitPath:
 
     def __init__(self, stream: Stream, ingest: Ingest, files: FileStore | None) -> None:
         self.audience: Audience | None = None
+        self.takers: dict[Any, list[bytes]] = {}
+        self.has_companions = False
         self.ingest = ingest
         self.entry: SyncEntry | None = None
         self._syncer: Syncer | None = None
@@ -117,11 +109,10 @@ class CommitPath:
     def show(self) -> None:
         """Acknowledge the durable messages, and wake the consumers that may see more."""
         self.ingest.acknowledge_through(self.ingest.visible())
-        if self.audience is not None:
-            if self.audience.demand:
-                self.audience.wake_consumers()
-            if self.audience.companions:
-                self.audience.tell_companions()
+        if self.takers and self.audience is not None:
+            self.audience.wake_consumers()
+        if self.has_companions and self.audience is not None:
+            self.audience.tell_companions()
 
     # -------------------------------------------------------------- failures
 

@@ -8,7 +8,7 @@ accepts is accepted here too.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 HEADER_BYTES_MAX: Final = 65535
 ROLLUP_SUBJECT: Final = "sub"
 ROLLUP_ALL: Final = "all"
+_KEY_OPERATION: Final = b"\r\nKV-Operation:"
 _DIGITS: Final = re.compile(rb"0*([0-9]{1,19})")
 
 
@@ -99,6 +100,16 @@ class BusyVerdict(msgspec.Struct, frozen=True):
     """The verdict that there is no room to remember an id; the message may be sent again later."""
 
 
+class SchemaDoor(Protocol):
+    """The check of payloads against the schemas of their subjects."""
+
+    def check(self, subject: bytes, header: bytes, payload: bytes) -> None:
+        """ApiError if the stream must not store a message."""
+
+    def bury(self, message: Publish, reply: bytes, error: errors.ApiError) -> bool:
+        """Store a message that was refused as a dead letter; false if it is to be refused."""
+
+
 class PublishChecks(msgspec.Struct):
     """The checks of one stream.
 
@@ -111,6 +122,8 @@ class PublishChecks(msgspec.Struct):
     ids: MessageIds
     resources: Callable[[int], errors.ApiError | None]
     wanted: Callable[[bytes], bool]
+    # None: payloads are not checked.
+    door: SchemaDoor | None = None
 
     def marker_of(self, subject: bytes) -> tuple[Publish, Accept] | None:
         """The marker that replaces the last message of a subject when it expires; None if no
@@ -310,7 +323,9 @@ class PublishChecks(msgspec.Struct):
         return self.store.counted_size(stored)
 
     def _admit(self, message: Publish, accept: Accept) -> Accept:
-        """Check the limits, which come last."""
+        """Check the payload and the limits, which come last."""
+        if self.door is not None:
+            self.check_schema(message)
         if (error := self.resources(self.counted_size(message))) is not None:
             raise error
         if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
@@ -320,6 +335,19 @@ class PublishChecks(msgspec.Struct):
         if self.config.discard is DiscardPolicy.NEW:
             self.check_room(message, accept.rollup)
         return accept
+
+    def check_schema(self, message: Publish) -> None:
+        """ApiError if the payload does not obey the schema of its subject.
+
+        A schedule must obey that of its target too, under which it will be published.
+        """
+        door, fields = self.door, message.fields
+        if door is None or (not message.payload and _KEY_OPERATION in message.header):
+            return  # the marker of a deleted key
+        door.check(message.subject, message.header, message.payload)
+        target = fields.get(header_fields.SCHEDULE_TARGET)
+        if target and not fields.get(header_fields.SCHEDULE_SOURCE):
+            door.check(target, message.header, message.payload)
 
     def check_room(
         self, message: Publish, rollup: str, *, msgs: int = 0, size: int = 0, subject_msgs: int = 0

@@ -14,7 +14,7 @@ except for an expired message, which goes when its marker is there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.chain.chain_entries import EXPIRED
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from tradewind.stream.schedules import ScheduledRun
     from tradewind.stream.storing import MessageStorage
     from tradewind.stream.stream_context import StreamContext
+
+
+# The last part of a batch that only ends it.
+BATCH_END: Final = b"eob"
 
 
 class SlowPath:
@@ -86,7 +90,7 @@ class SlowPath:
         try:
             verdict = self.check(message)
         except errors.ApiError as error:
-            self.refuse(reply, error)
+            self.turn_away(message, reply, error)
         else:
             self.carry_out(message, verdict, reply)
 
@@ -125,6 +129,12 @@ class SlowPath:
             seq = self._storing.store(message, verdict)
             tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
             self._ingest.acknowledge(reply, seq, tail=tail)
+
+    def turn_away(self, message: Publish, reply: bytes, error: errors.ApiError) -> None:
+        """Refuse a message, unless another stream takes it as a dead letter."""
+        door = self._checks.door
+        if door is None or not door.bury(message, reply, error):
+            self.refuse(reply, error)
 
     def refuse(self, reply: bytes, error: errors.ApiError) -> None:
         """Send a publisher the error, and record it in a trace."""
@@ -172,6 +182,8 @@ class SlowPath:
         """Add a message to an atomic batch, and store the batch with its last message."""
         try:
             self._checks.admit_part(message)
+            if self._checks.door is not None:
+                self._check_part(message)
             batch = self.staging.add(message, self._turn.monotonic_ns)
         except errors.ApiError as error:
             self.refuse(reply, error)
@@ -183,9 +195,23 @@ class SlowPath:
         else:
             self._ingest.commit_batch(batch, reply)
 
+    def _check_part(self, message: Publish) -> None:
+        """Compare a message of an atomic batch with its schema as it comes, since all of them
+        together would take too long; ApiError ends the batch.
+        """
+        if message.fields.get(header_fields.BATCH_COMMIT) == BATCH_END:
+            return  # it is not stored
+        try:
+            self._checks.check_schema(message)
+        except errors.ApiError:
+            batch_id = message.fields[header_fields.BATCH_ID]
+            if self.staging.drop(batch_id):
+                self._batch_abandoned(batch_id, "incomplete")
+            raise
+
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
         """Store a batch that needs a closer look, if all checks succeed; StoreError."""
-        checks = BatchCheck(self._checks, self._turn)
+        checks = BatchCheck(self._checks, self._turn, is_checked=True)
         verdicts = []
         size = 0
         try:

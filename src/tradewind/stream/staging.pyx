@@ -385,6 +385,14 @@ cdef class Staging:
 
     # -------------------------------------------------------------- life
 
+    def drop(self, bytes batch_id not None):
+        """Drop a batch silently; whether there was one."""
+        batch = self.open.get(batch_id)
+        if batch is None:
+            return False
+        self.close(batch)
+        return True
+
     def clear(self):
         """Drop all batches silently."""
         for batch in list(self.open.values()):

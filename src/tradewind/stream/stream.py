@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tradewind.api import errors
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
 from tradewind.api.legacy_marks import legacy_of
+from tradewind.api.schema_rules import has_schema_rule
 from tradewind.api.stream_types import (
     DiscardPolicy,
     PersistMode,
@@ -309,6 +310,7 @@ class Stream:
             and config.subject_transform is None
             and config.republish is None
             and config.mirror is None
+            and not has_schema_rule(config.metadata)
         )
         takes_schedules = config.allow_msg_schedules and not config.allow_msg_counter
         self.ingest.scheduling = ScheduleIntake(config.subjects) if takes_schedules else None

@@ -16,7 +16,7 @@ from tradewind.api import errors
 from tradewind.api.responses import StoredMessage
 from tradewind.api.stream_types import LostStreamData, StreamState
 from tradewind.api.times import ZERO_TIME, format_time, parse_time
-from tradewind.store.contract import MessageCopy, NotFoundError
+from tradewind.store.contract import MessageCopy, NotFoundError, StoreState
 from tradewind.store.table.deleted_list import DeletedList
 from tradewind.store.table.subject_page import SubjectPage
 from tradewind.subjects import is_valid_subject
@@ -54,7 +54,11 @@ def stream_state(store: MessageStore, consumer_count: int) -> StreamState:
     """The state of a stream; subjects and deleted sequences, which may be many, are added by
     `with_details`.
     """
-    state = store.state
+    return state_document(store.state, consumer_count)
+
+
+def state_document(state: StoreState, consumer_count: int) -> StreamState:
+    """The state of a stream with these totals."""
     lost = state.lost
     return StreamState(
         messages=state.msgs,

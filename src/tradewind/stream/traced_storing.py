@@ -63,7 +63,10 @@ def publish_traced(
             if trace.only:
                 return
         entry["error"] = _words(stream, message, error)
-        stream.slow_path.refuse(reply, error)
+        if trace.only:
+            stream.slow_path.refuse(reply, error)
+        else:
+            stream.slow_path.turn_away(message, reply, error)
         return
     if isinstance(verdict, Duplicate):
         entry["error"] = "msgid is duplicate"

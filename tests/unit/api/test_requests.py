@@ -231,7 +231,11 @@ def test_heard_subjects_are_few_and_leave_out_what_streams_and_consumers_hear() 
             "CONSUMER.UNPIN.>",
         )
     }
-    assert set(heard_subjects(OWN_PREFIX)) == {"$TW.API.STREAM.>", "$TW.API.TEMPLATE.>"}
+    assert set(heard_subjects(OWN_PREFIX)) == {
+        "$TW.API.BACKUP.>",
+        "$TW.API.STREAM.>",
+        "$TW.API.TEMPLATE.>",
+    }
 
 
 def test_what_is_dispatched_is_heard_once_and_nothing_else_is() -> None:

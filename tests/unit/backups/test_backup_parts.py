@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tradewind.backups.backup_documents import BackupRecord, decode_backup, encode_backup
 from tradewind.backups.backup_errors import BackupError, DamagedMessagesError
-from tradewind.backups.backup_places import open_backup_place
+from tradewind.backups.backup_places import FolderPlace, open_backup_place
 from tradewind.backups.backup_repository import BackupRepository
 from tradewind.backups.keep_rules import KeepRules
 from tradewind.backups.message_entries import EntrySelection, scan_entries
@@ -328,6 +328,7 @@ def test_an_object_cut_off_by_a_crash_is_written_again(tmp_path: Path) -> None:
     path.write_bytes(b"con")
     with pytest.raises(BackupError, match=f"{digest}: damaged.*the thing"):
         repository.get(digest, "the thing")
+    repository = BackupRepository(open_backup_place(str(tmp_path)))
     repository.put(b"content")
     assert repository.get(digest, "the thing") == b"content"
 
@@ -392,3 +393,56 @@ def test_a_lock_of_another_machine_ends_after_its_time_and_its_owner_notices(
         writer.renew()
     with pytest.raises(BackupError, match="thought dead"):
         writer.check()
+
+
+class SyncedFolder(FolderPlace):
+    """A folder that notes what is durable."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.changes: list[str] = []
+
+    def write(self, name: str, content: bytes) -> None:
+        super().write(name, content)
+        self.changes.append(name)
+
+    def write_later(self, name: str, content: bytes) -> None:
+        super().write_later(name, content)
+        self.changes.append("later")
+
+    def keep(self, name: str) -> None:
+        super().keep(name)
+        self.changes.append("keep")
+
+    def settle(self) -> None:
+        super().settle()
+        self.changes.append("settle")
+
+
+def test_a_backup_is_written_after_everything_that_it_needs_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    for name in ("sync_path", "sync_folder"):
+        monkeypatch.setattr(
+            f"tradewind.backups.backup_places.{name}", lambda path: synced.append(Path(path).name)
+        )
+    place = SyncedFolder(tmp_path)
+    repository = BackupRepository(place)
+    digest = repository.put(b"new")
+    repository.put(b"new")
+    # Another one, which may have been interrupted before it was durable.
+    other = BackupRepository(FolderPlace(tmp_path)).put(b"of another")
+    repository.put(b"of another")
+    repository.save(record())
+    assert place.changes == ["later", "keep", "settle", "backups/x.json"]
+    assert {digest, other, digest[:2], other[:2]} <= set(synced)
+
+
+def test_an_object_of_the_right_size_with_other_bytes_is_written_again(tmp_path: Path) -> None:
+    digest = BackupRepository(open_backup_place(str(tmp_path))).put(b"content")
+    path = tmp_path / "objects" / digest[:2] / digest
+    path.write_bytes(bytes(7))
+    repository = BackupRepository(open_backup_place(str(tmp_path)))
+    repository.put(b"content")
+    assert repository.get(digest, "the thing") == b"content"

@@ -79,7 +79,7 @@ NEEDED = {
         {"name": "T", "match": "t.*.>", "stream": "T_{1}", "idle": 10**10},
         ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.CREATE.X"),
     ),
-    "commit": (
+    "transaction": (
         "COMMIT",
         {
             "publishes": [message("S.b")],
@@ -88,6 +88,19 @@ NEEDED = {
             "revivals": [],
         },
         ("S.b", "$JS.API.STREAM.MSG.DELETE.S"),
+    ),
+}
+# They change nothing, but show what another request shows.
+NEEDED_TO_READ = {
+    "backup_cut": (
+        "BACKUP.CUT",
+        {"deliver_subject": "to.user"},
+        ("$JS.API.STREAM.SNAPSHOT.*", "$JS.API.STREAM.SNAPSHOT.S", "$JS.API.STREAM.SNAPSHOT.X"),
+    ),
+    "backup_read": (
+        "BACKUP.READ.S",
+        {"deliver_subject": "to.user"},
+        ("$JS.API.STREAM.SNAPSHOT.S",),
     ),
 }
 # They do nothing that another request could do.
@@ -103,11 +116,11 @@ ALONE = {
 
 
 def test_every_request_of_our_own_says_what_it_needs() -> None:
-    assert {each.name for each in OWN} == set(NEEDED) | ALONE
+    assert {each.name for each in OWN} == {*NEEDED, *NEEDED_TO_READ} | ALONE
     for endpoint in OWN:
         assert endpoint.needs is not None, endpoint.name
         needs = (*endpoint.needs, *endpoint.needs_by_body)
-        assert bool(needs) == (endpoint.name in NEEDED), endpoint.name
+        assert bool(needs) == (endpoint.name not in ALONE), endpoint.name
         assert all(name in ENDPOINT_BY_NAME for name in needs)
 
 
@@ -125,6 +138,19 @@ def test_a_request_of_our_own_needs_the_permission_for_what_it_does(name: str, d
     answer = world.own(subject, body, peer=world.admin)
     assert "error" not in answer, answer
     assert world.state() != before
+
+
+@pytest.mark.parametrize(
+    ("name", "denied"),
+    [(name, denied) for name, row in NEEDED_TO_READ.items() for denied in row[2]],
+)
+def test_a_backup_needs_the_permission_for_snapshots(name: str, denied: str) -> None:
+    subject, body, _ = NEEDED_TO_READ[name]
+    world = World(denied)
+    assert error_code(world.own(subject, body)) == NOT_ALLOWED
+    assert "error" not in world.own(subject, body, peer=world.admin)
+    allowed = World(allow=("$TW.API.BACKUP.>", "$JS.API.STREAM.SNAPSHOT.*"))
+    assert "error" not in allowed.own(subject, body)
 
 
 def test_only_what_is_needed_is_needed() -> None:
@@ -348,3 +374,38 @@ def test_whoever_asks_for_dead_letters_may_publish_them(subject: str) -> None:
     changed["config"]["description"] = "changed"
     assert "error" not in world.user.api("CONSUMER.CREATE.S.w", changed)
     assert error_code(world.user.api("CONSUMER.CREATE.S.w", consumer("dead.*"))) != 0
+
+
+# ---------------------------------------------------------------- dead letters of schemas
+
+
+@pytest.mark.parametrize("subject", ["dead.secret", "dead.{subject}"])
+def test_dead_letters_of_schemas_need_the_permission_to_publish_them(subject: str) -> None:
+    world = World("dead.secret")
+    world.admin.create("D", subjects=["dead.>"])
+    metadata = {
+        "tradewind.schema": "dead-letter",
+        "tradewind.schema.stream": "D",
+        "tradewind.schema.subject": subject,
+    }
+    config = {"name": "N", "subjects": ["N.>"], "metadata": metadata}
+    assert error_code(world.user.api("STREAM.CREATE.N", config)) == NOT_ALLOWED
+    state = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0}
+    restore = {"config": config, "state": state}
+    assert error_code(world.user.api("STREAM.RESTORE.N", restore)) == NOT_ALLOWED
+    template = {
+        "name": "t",
+        "match": "many.*.>",
+        "stream": "many_{1}",
+        "max_streams": 5,
+        "config": {"metadata": metadata},
+    }
+    answers = world.user.ask("$TW.API.TEMPLATE.PUT.t", template)
+    assert b"dead." in answers[0][2]
+    assert error_code(json.loads(answers[0][2])) == NOT_ALLOWED
+    plain = {"name": "N", "subjects": ["N.>"]}
+    assert "error" not in world.user.api("STREAM.CREATE.N", plain)
+    assert error_code(world.user.api("STREAM.UPDATE.N", config)) == NOT_ALLOWED
+    assert "error" not in world.admin.api("STREAM.UPDATE.N", config)
+    # The settings that are there may stay.
+    assert "error" not in world.user.api("STREAM.UPDATE.N", {**config, "description": "changed"})

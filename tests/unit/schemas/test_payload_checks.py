@@ -100,6 +100,7 @@ def test_hostile_json_is_refused_in_one_line(payload: bytes) -> None:
         ({"pattern": "(?=a)b"}, 'is not a "regex"'),
         ({"properties": {str(n): {} for n in range(SUBSCHEMAS_MAX)}}, "more than 1000 parts"),
         ({"enum": list(range(COST_MAX))}, "too intricate"),
+        ({"enum": [{"a": n} for n in range(1000)]}, "too intricate"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_with_the_reason(schema: Any, problem: str) -> None:
@@ -227,6 +228,8 @@ def test_values_are_written_and_read_again_in_each_format() -> None:
         encode_value(document, {"id": "x"})
     with pytest.raises(SchemaError, match="cannot be read as avro"):
         decode_value(document, b"")
+    with pytest.raises(SchemaError, match="1 bytes follow the record"):
+        decode_value(document, payload + b"x")
     proto = version(descriptors(), "protobuf", "shop.Order")
     payload = encode_value(proto, {"id": 7, "lines": [{"sku": "a"}]})
     assert decode_value(proto, payload) == {"id": 7, "lines": [{"sku": "a"}]}

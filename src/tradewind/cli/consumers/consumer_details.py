@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tradewind.api.nak_policy import described_nak_policy
+from tradewind.api.order_rules import described_order
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.frame.output import Columns, Table, line, print_json
 from tradewind.cli.frame.text_formats import (
@@ -102,6 +103,7 @@ def add_config(columns: Columns, info: ConsumerInfo) -> None:
         columns.row("Maximum Deliveries", config.max_deliver)
     columns.row_if("Backoff", [duration_text(each) for each in config.backoff])
     columns.row_if("NAK Delay", described_nak_policy(config.metadata))
+    columns.row_if("Order", described_order(config.metadata))
     columns.row_if("Sampling Rate", config.sample_freq)
     columns.row_if(
         "Rate Limit", config.rate_limit_bps and f"{count_text(config.rate_limit_bps)} b/s"

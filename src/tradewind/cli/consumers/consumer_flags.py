@@ -13,6 +13,13 @@ import msgspec
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.dead_letter_rules import PREFIX, STREAM_KEY
 from tradewind.api.nak_policy import BACKOFF_KEY, DELAY_KEY, NakPolicyError, nak_policy_of
+from tradewind.api.order_rules import (
+    IN_FLIGHT_KEY,
+    IN_FLIGHT_MAX,
+    ORDER_BY_KEY,
+    OrderError,
+    order_of,
+)
 from tradewind.api.times import format_time
 from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.config_files import config_of
@@ -108,6 +115,24 @@ class ConsumerFlags:
     nak_backoff: Annotated[
         Switch, Option("--nak-backoff/--no-nak-backoff", help="Use the backoff after a NAK, too")
     ] = None
+    order_by: Annotated[
+        Text,
+        Option(
+            "--order-by",
+            metavar="subject|token:N|header:NAME",
+            help="Deliver messages of one key in order, one at a time",
+        ),
+    ] = None
+    order_in_flight: Annotated[
+        Number,
+        Option(
+            "--order-in-flight",
+            min=1,
+            max=IN_FLIGHT_MAX,
+            metavar="N",
+            help="Messages of one key in flight (default: 1)",
+        ),
+    ] = None
     pull: Annotated[bool, Option("--pull", help="Pull consumer (default)")] = False
     replay_policy: Annotated[Text, Option("--replay", click_type=REPLAY_POLICIES)] = None
     sample: Annotated[
@@ -187,6 +212,8 @@ def apply_flags(config: ConsumerConfig, flags: ConsumerFlags) -> ConsumerConfig:
         changes["metadata"] = {
             key: value for key, value in metadata.items() if rules.get(key) != "none"
         }
+    if order := _order_rules(flags):
+        changes["metadata"] = changes.get("metadata", dict(config.metadata)) | order
     changes |= _priority(flags)
     return config_of(msgspec.to_builtins(config) | changes, ConsumerConfig, "flags")
 
@@ -210,6 +237,20 @@ def _nak_rules(flags: ConsumerFlags) -> dict[str, str] | None:
     except NakPolicyError as error:
         raise CommandError(str(error), exit_code=EXIT_USAGE) from None
     return rules or None
+
+
+def _order_rules(flags: ConsumerFlags) -> dict[str, str]:
+    """The metadata of the flags about order per key."""
+    rules: dict[str, str] = {}
+    if flags.order_by is not None:
+        rules[ORDER_BY_KEY] = flags.order_by
+        try:
+            order_of(rules)
+        except OrderError as error:
+            raise CommandError(f"--order-by: {error}", exit_code=EXIT_USAGE) from None
+    if flags.order_in_flight is not None:
+        rules[IN_FLIGHT_KEY] = str(flags.order_in_flight)
+    return rules
 
 
 def filters(subjects: list[str]) -> dict[str, Any]:

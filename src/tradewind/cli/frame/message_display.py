@@ -9,16 +9,20 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api.times import format_time
 from tradewind.cli.frame.message_text import as_document, write_body
-from tradewind.cli.frame.output import flush, json_bytes, line, print_json_line
+from tradewind.cli.frame.output import flush, json_bytes, line, note, print_json_line
 from tradewind.durations import format_duration
 from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Metadata, Msg
+    from tradewind.schemas.schema_table import SchemaTable
+
+# The value of a body that has no schema.
+UNDECODED: Final = object()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +38,8 @@ class MessageStyle:
     delta: bool = False
     translate: str = ""
     is_stream: bool = False
+    decodes: bool = False
+    schemas: SchemaTable | None = None
     began: float = field(default_factory=time.monotonic)
 
     def show(self, number: int, message: Msg, word: str = "Received") -> None:
@@ -41,15 +47,43 @@ class MessageStyle:
         if self.dump:
             self._dump(number, message, word)
         elif self.json:
-            print_json_line(_document(message))
+            print_json_line(self._document(message))
         elif self.subjects_only:
             line(message.subject)
         elif self.raw:
-            write_body(message.data, self.translate, raw=True)
+            write_body(self._body(message), self.translate, raw=True)
         else:
             line(self._title(number, message, word))
             self._show_content(message)
         flush()
+
+    def _body(self, message: Msg) -> bytes:
+        """The body; as JSON if it was asked for, and its subject has a schema that it obeys."""
+        value = self._value(message)
+        return message.data if value is UNDECODED else json_bytes(value)
+
+    def _value(self, message: Msg) -> Any:
+        if self.schemas is None:
+            return UNDECODED
+        from tradewind.schemas.schema_documents import HEADER
+        from tradewind.schemas.schema_errors import SchemaError
+
+        try:
+            document = self.schemas.document_for(message.subject, message.headers.get(HEADER) or "")
+            if document is None:
+                return UNDECODED
+            from tradewind.schemas.payload_values import decode_value
+
+            return decode_value(document, message.data)
+        except SchemaError as error:
+            note(f"{message.subject}: {error}")
+            return UNDECODED
+
+    def _document(self, message: Msg) -> dict[str, Any]:
+        """A message for machines, with the value of its body if it was asked for."""
+        value = self._value(message)
+        document = _document(message)
+        return document if value is UNDECODED else {**document, "value": value}
 
     def _title(self, number: int, message: Msg, word: str) -> str:
         info = metadata_of(message)
@@ -81,7 +115,7 @@ class MessageStyle:
         if fields:
             line()
         if not self.headers_only:
-            write_body(message.data, self.translate)
+            write_body(self._body(message), self.translate)
             line()
 
     def _dump(self, number: int, message: Msg, word: str) -> None:

@@ -88,6 +88,9 @@ JsonLinesFlag = Annotated[bool, Option("--json", "-j", help="Print a line of JSO
 TranslateFlag = Annotated[
     str, Option("--translate", help="Pipe bodies through a command", metavar="COMMAND")
 ]
+DecodeFlag = Annotated[
+    bool, Option("--decode", help="Show bodies as JSON by the schemas of their subjects")
+]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +141,7 @@ def subscribe(
     delta_time: DeltaTimeFlag = False,
     translate: TranslateFlag = "",
     json: JsonLinesFlag = False,
+    decode: DecodeFlag = False,
 ) -> None:
     """Show messages as they arrive, until Ctrl-C.
 
@@ -172,6 +176,7 @@ def subscribe(
         delta=delta_time,
         translate=translate,
         is_stream=wanted.is_stream,
+        decodes=decode,
     )
     if report_subjects:
         run_until_stopped(_report(wanted, report_top))
@@ -369,6 +374,8 @@ async def _show(wanted: SubscribePlan, look: MessageStyle) -> None:
     troubles = Troubles()
     async with await connect_async(on_event=troubles.on_event) as connection:
         matcher = await _matcher(connection, look) if wanted.match_replies else None
+        if look.decodes:
+            look.schemas = (await connection.jetstream().schemas.follow()).table
         number = 0
         async with aclosing(read_messages(connection, wanted)) as messages:
             async for message in messages:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+# A pipe holds no more.
+_BELL_BYTES: Final = 1 << 16
 Item = TypeVar("Item")
 
 
@@ -22,7 +25,11 @@ class TaskInbox(Generic[Item]):
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
-        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # A descriptor that was closed may be another file's at once.
+        self._lock = threading.Lock()
+        self._descriptor, self._bell = os.pipe()
+        for end in (self._descriptor, self._bell):
+            os.set_blocking(end, False)
 
     def fileno(self) -> int:
         """The descriptor; readable as long as there may be something to take."""
@@ -31,8 +38,9 @@ class TaskInbox(Generic[Item]):
     def put(self, item: Item) -> None:
         """Add an item and wake the reader."""
         self._items.append(item)
-        if self._descriptor >= 0:
-            os.eventfd_write(self._descriptor, 1)
+        with self._lock, suppress(BlockingIOError):  # full of earlier calls, so it is readable
+            if self._bell >= 0:
+                os.write(self._bell, b"\0")
 
     def take(self, timeout: float | None = None) -> Item | None:
         """The oldest item; None after `timeout` seconds. None as a timeout waits for ever."""
@@ -42,7 +50,7 @@ class TaskInbox(Generic[Item]):
                 return self._items.popleft()
             # First this, then another look: what is put in between makes it readable again.
             with suppress(BlockingIOError):
-                os.eventfd_read(self._descriptor)
+                os.read(self._descriptor, _BELL_BYTES)
             if self._items:
                 continue
             left = None if until is None else until - time.monotonic()
@@ -64,7 +72,10 @@ class TaskInbox(Generic[Item]):
         return removed
 
     def close(self) -> None:
-        """Free the descriptor."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        """Free the descriptors."""
+        with self._lock:
+            ends = (self._descriptor, self._bell)
+            self._descriptor = self._bell = -1
+            for end in ends:
+                if end >= 0:
+                    os.close(end)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.client.errors import BucketNotFoundError
 from tradewind.errors import TradewindError
+from tradewind.schemas.schema_documents import BUCKET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +50,7 @@ async def decode_payload_as(
     if name == "msgpack":
         return _msgpack(data)
     schemas = await _schemas(jetstream, bucket) if name in WITH_SCHEMA else {}
+    bucket = bucket or BUCKET
     try:
         async with asyncio.timeout(SECONDS_MAX):
             return await asyncio.to_thread(_decoded, data, name, stream, subject, bucket, schemas)
@@ -68,9 +71,12 @@ def _msgpack(data: bytes) -> str:
 
 
 async def _schemas(jetstream: JetStream, bucket: str) -> Mapping[str, bytes]:
-    if not bucket:
-        raise NotDecodedError("Name the bucket that holds the schema.")
-    kv = await jetstream.kv.open(bucket)
+    try:
+        kv = await jetstream.kv.open(bucket or BUCKET)
+    except BucketNotFoundError:
+        if bucket:
+            raise
+        raise NotDecodedError("Name the bucket that holds the schema.") from None
     found: dict[str, bytes] = {}
     size = 0
     async for key in kv.keys():

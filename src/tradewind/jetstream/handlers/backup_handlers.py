@@ -16,7 +16,8 @@ from tradewind.api.request_types import (
 from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
 from tradewind.api.stream_rules import check_stream_config
 from tradewind.jetstream.api_request import ApiRequest, DurableAnswer
-from tradewind.jetstream.stream_catalog import reserved
+from tradewind.jetstream.snapshots import StreamArchive
+from tradewind.jetstream.stream_catalog import check_schemas, reserved
 from tradewind.subjects import is_valid_literal
 
 
@@ -27,7 +28,9 @@ def snapshot(request: ApiRequest) -> DurableAnswer:
     if not is_valid_literal(content.deliver_subject):
         raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID()
     state = hosted.stream.state(hosted.shown_count)
-    begin = request.engine.snapshots.prepare(hosted, content, state, request.client)
+    consumers = [] if content.no_consumers else list(hosted.consumers.values())
+    source = StreamArchive(request.engine, hosted, state, request.client, consumers)
+    begin = request.engine.snapshots.prepare(source, content)
     response = StreamSnapshotResponse(config=hosted.config, state=state)
     # Nothing leaves the server that a power failure could take back.
     return DurableAnswer(hosted, response, errors.STREAM_SNAPSHOT, begin)
@@ -53,6 +56,7 @@ def restore(request: ApiRequest) -> StreamRestoreResponse:
     )
     if config.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
+    check_schemas(config, tenant, request.requester)
     check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
     if name in tenant.streams:
         raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()

@@ -29,6 +29,7 @@ class HeldRead(DurableAnswer, frozen=True):
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
         """See `DurableAnswer`."""
         hosted, response = self.hosted, self.response
+        assert hosted is not None
         assert isinstance(response, MsgGetResponse)
         assert response.message is not None
         size = len(response.message.hdrs) + len(response.message.data)

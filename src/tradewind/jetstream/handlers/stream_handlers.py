@@ -53,8 +53,10 @@ def create(request: ApiRequest) -> Steps[StreamCreateResponse]:
     content: StreamConfigRequest = request.content
     if content.name != request.call.stream:
         raise errors.STREAM_MISMATCH()
+    config = plain_config(content)
+    stream_catalog.check_schemas(config, request.tenant, request.requester)
     hosted = yield from stream_catalog.create_stream(
-        request.engine, request.tenant, plain_config(content), pedantic=content.pedantic
+        request.engine, request.tenant, config, pedantic=content.pedantic
     )
     info = stream_info(request.engine, hosted, domain=False)
     return StreamCreateResponse(**fields_of(info), did_create=True)
@@ -63,11 +65,13 @@ def create(request: ApiRequest) -> Steps[StreamCreateResponse]:
 def update(request: ApiRequest) -> Steps[StreamUpdateResponse]:
     """STREAM.UPDATE."""
     content: StreamConfigRequest = request.content
+    config = plain_config(content)
+    stream_catalog.check_schemas(config, request.tenant, request.requester)
     hosted = yield from stream_catalog.update_stream(
         request.engine,
         request.tenant,
         request.call.stream,
-        plain_config(content),
+        config,
         pedantic=content.pedantic,
     )
     return StreamUpdateResponse(**fields_of(stream_info(request.engine, hosted)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.errors import STREAM_INVALID_CONFIG, ApiError
+from tradewind.api.schema_rules import has_schema_rule
 from tradewind.api.template_types import (
     TemplateListResponse,
     TemplatePutRequest,
@@ -34,6 +35,10 @@ def put(request: ApiRequest) -> Steps[Answer]:
     request.requester.check_deed(ENDPOINT_BY_NAME["stream_create"], "*")
     if content.idle:
         request.requester.check_deed(ENDPOINT_BY_NAME["stream_delete"], "*")
+    if has_schema_rule(content.config.metadata):
+        from tradewind.jetstream.schema_keeper import check_template_settings
+
+        check_template_settings(content.config, request.requester)
     registry = request.engine.template_registry()
     yield from registry.of(request.tenant).put(content, dry_run=content.dry_run)
     registry.listen()

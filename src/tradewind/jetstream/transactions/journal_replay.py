@@ -142,6 +142,8 @@ class _Replayer:
             cursor.advance(passed)
             if passed != seq:
                 acks.nak(passed, consumer_seq, -1, now_ns)
+        if acks.is_unsent(seq):  # it was sent after the saved state
+            acks.deliver(seq, now_ns)
         if not acks.is_awaited(seq):
             return
         self.acks += 1

@@ -37,6 +37,8 @@ cdef class StateChange:
     cdef public bint is_deleted
     cdef public bint is_logged
 
+    cpdef join(self, StateChange earlier)
+
 
 cdef class ConsumerStates:
     cdef public object seal                 # Callable, or None
@@ -59,6 +61,14 @@ cdef class ConsumerStates:
     cdef bint _is_folding
     cdef int64_t _ticket
 
+    cpdef int64_t mark_urgent(self, str consumer, object source) except -1
+
+    @cython.locals(written=WrittenState)
+    cdef _take_ticket(self, str consumer, object source)
+
+    @cython.locals(earlier=StateChange)
+    cdef _wait(self, StateChange change, dict wanted)
+
     @cython.locals(change=StateChange, earlier=StateChange)
     cpdef bint write(self, str consumer, object now_ns) except -1
 
@@ -70,6 +80,17 @@ cdef class ConsumerStates:
 
     @cython.locals(change=StateChange)
     cpdef Commit begin_commit(self, object now_ns)
+
+    @cython.locals(log=AckLogFile)
+    cdef _pin_log(self, list files, list folders)
+
+    @cython.locals(log=AckLogFile)
+    cdef _end_large_log(self)
+    cdef _remove_unused_logs(self)
+
+    @cython.locals(change=StateChange)
+    cpdef finish_commit(self, Commit commit)
+    cdef _close_file(self, StateChange change)
 
     @cython.locals(written=WrittenState, log=AckLogFile)
     cdef bint _append(self, StateChange change, object now_ns) except -1

@@ -112,6 +112,12 @@ class StateChange:
         self.is_deleted = False
         self.is_logged = False
 
+    def join(self, earlier: StateChange) -> None:
+        """Stand for an earlier change of the same state as well."""
+        self.ticket = min(self.ticket, earlier.ticket)
+        self.is_lazy = self.is_lazy or earlier.is_lazy
+        self.wants_whole = self.wants_whole or earlier.wants_whole
+
 
 class ConsumerStates:
     """The changed states of the consumers below `folder` (a stream's `obs`).
@@ -149,24 +155,38 @@ class ConsumerStates:
         """Note that a state has changed; returns the ticket that identifies it until it is on
         disk.
         """
+        if is_urgent:
+            return self.mark_urgent(consumer, source)
+        self._take_ticket(consumer, source)
+        self._wait(StateChange(consumer, self._ticket, is_lazy=True), self._waiting)
+        return self._ticket
+
+    def mark_urgent(self, consumer: str, source: StateSource) -> int:
+        """Note that a state has changed, and that a client waits for it; returns the ticket."""
+        self._take_ticket(consumer, source)
+        self._wait(StateChange(consumer, self._ticket, is_lazy=False), self._urgent)
+        return self._ticket
+
+    def _take_ticket(self, consumer: str, source: StateSource) -> None:
         self._ticket += 1
         written = self._written.get(consumer)
         if written is None:
             self._written[consumer] = WrittenState(source)
         else:
             written.source = source
-        self._wait(StateChange(consumer, self._ticket, is_lazy=not is_urgent), is_urgent=is_urgent)
-        return self._ticket
 
-    def _wait(self, change: StateChange, *, is_urgent: bool) -> None:
-        """Queue the newest state of a consumer under its oldest ticket."""
-        for table in (self._urgent, self._waiting):
-            if (earlier := table.pop(change.consumer, None)) is not None:
-                change.ticket = min(change.ticket, earlier.ticket)
-                change.is_lazy = change.is_lazy or earlier.is_lazy
-                change.wants_whole = change.wants_whole or earlier.wants_whole
-                is_urgent = is_urgent or table is self._urgent
-        (self._urgent if is_urgent else self._waiting)[change.consumer] = change
+    def _wait(self, change: StateChange, wanted: dict[str, StateChange]) -> None:
+        """Queue the newest state of a consumer under its oldest ticket, in the table `wanted` or a
+        more urgent one.
+        """
+        earlier = self._waiting.pop(change.consumer, None) if self._waiting else None
+        if earlier is not None:
+            change.join(earlier)
+        earlier = self._urgent.pop(change.consumer, None) if self._urgent else None
+        if earlier is not None:
+            change.join(earlier)
+            wanted = self._urgent
+        wanted[change.consumer] = change
 
     def is_waiting(self, consumer: str) -> bool:
         """Whether a change of a consumer is neither in a commit nor in the log yet."""
@@ -225,7 +245,7 @@ class ConsumerStates:
 
     def _wait_for_fold(self, consumer: str) -> None:
         """Queue a state that is already in the log to be written as a whole, without urgency."""
-        self._wait(StateChange(consumer, _NO_TICKET, is_lazy=True), is_urgent=False)
+        self._wait(StateChange(consumer, _NO_TICKET, is_lazy=True), self._waiting)
 
     @property
     def is_dirty(self) -> bool:
@@ -276,12 +296,14 @@ class ConsumerStates:
         """
         if self._committing is not None or not self.is_dirty:
             return None
-        self._naming, self._renamed = self._renamed, {}
-        folders = [f"{self._folder}/{consumer}" for consumer in self._naming]
+        folders: list[str] = []
+        if self._renamed:
+            self._naming, self._renamed = self._renamed, {}
+            folders = [f"{self._folder}/{consumer}" for consumer in self._naming]
         try:
             self._end_large_log()
             self._write_urgent(now_ns)
-            for change in list(islice(self._waiting.values(), self._room_for_files())):
+            for change in self._some_waiting() if self._waiting else ():
                 # Not before it is written: changes that were taken and not kept are missing in all
                 # records that follow, so the state has to be written as a whole.
                 self._write(change, now_ns)
@@ -307,12 +329,13 @@ class ConsumerStates:
         )
         return self._committing
 
-    def _room_for_files(self) -> int:
-        """How many states without urgency may be written as a whole."""
-        if not self._writing:
-            return COMMIT_FILES_MAX
-        self._urgent_commits += 1
-        return 1 if self._urgent_commits % URGENT_COMMITS_PER_FILE == 1 else 0
+    def _some_waiting(self) -> list[StateChange]:
+        """The states without urgency that may be written as a whole now."""
+        room = COMMIT_FILES_MAX
+        if self._writing:
+            self._urgent_commits += 1
+            room = 1 if self._urgent_commits % URGENT_COMMITS_PER_FILE == 1 else 0
+        return list(islice(self._waiting.values(), room))
 
     def _write_urgent(self, now_ns: int) -> None:
         """Write the urgent states: to the log if possible, and as many others as a commit may
@@ -512,11 +535,9 @@ class ConsumerStates:
             raise commit.error
         if self._log is not None and not self._log.is_named and self._log_folder in commit.folders:
             self._log.is_named = True
-        for consumer, change in self._naming.items():
-            for log in self._logs.values():
-                if log.users.get(consumer, change.number) < change.number:
-                    del log.users[consumer]
-        self._naming, self._in_flight = {}, {}
+        if self._naming:
+            self._end_naming()
+        self._in_flight = {}
         while self._writing:
             change = self._writing[-1]
             if change.number and not change.is_deleted:
@@ -525,8 +546,16 @@ class ConsumerStates:
                 except StoreError:
                     self._write_all_again()
                     raise
-            self._close(self._writing.pop())
+            self._close_file(self._writing.pop())
         self._remove_unused_logs()
+
+    def _end_naming(self) -> None:
+        """Drop the records of states that are durable as a whole now."""
+        for consumer, change in self._naming.items():
+            for log in self._logs.values():
+                if log.users.get(consumer, change.number) < change.number:
+                    del log.users[consumer]
+        self._naming = {}
 
     def _put_in_place(self, change: StateChange) -> None:
         """Rename a whole state that was synced."""
@@ -569,14 +598,17 @@ class ConsumerStates:
         for change in changes:
             self._written[change.consumer].start_over()
             again = StateChange(change.consumer, change.ticket, is_lazy=change.is_lazy)
-            self._wait(again, is_urgent=change.consumer in urgent)
+            self._wait(again, self._urgent if change.consumer in urgent else self._waiting)
         self._leave_log()
 
     def _close(self, *changes: StateChange) -> None:
         for change in changes:
-            if change.file is not None:
-                change.file.close()
-                change.file = None
+            self._close_file(change)
+
+    def _close_file(self, change: StateChange) -> None:
+        if change.file is not None:
+            change.file.close()
+            change.file = None
 
     def _path(self, change: StateChange) -> str:
         return f"{self._folder}/{change.consumer}/{CONSUMER_FILE}"
