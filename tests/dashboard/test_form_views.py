@@ -124,6 +124,7 @@ def test_one_form_creates_and_edits_with_human_units(web: Web, nats: Connection)
     )
     assert "someone else has changed this" in text_of(html)
     assert entered(html, "max_age") == "1d12h"
+    assert 'href="/streams/ORDERS/edit?as=json"' in html
     fresh = hidden_fields(html)["base"]
     html = post(web, "/streams/ORDERS/edit", 200, base=fresh, max_age="36h")
     sent = hidden_fields(html)
@@ -154,6 +155,9 @@ def test_a_consumer_is_edited_by_the_form(web: Web, nats: Connection) -> None:
     assert config.filter_subjects == ["orders.eu", "orders.us"]
     assert config.filter_subject == ""
     assert "duration must be" in web.send(f"{path}/pause", 400, duration="soon")
+    # A browser sends all fields, also those that a consumer without acknowledgements has not.
+    whole = {"name": "free", "ack_policy": "none", "ack_wait": "30s", "max_ack_pending": "1000"}
+    assert "was created" in web.send("/streams/ORDERS/new-consumer", **whole)
 
 
 def test_a_conflict_shows_both_values_and_lets_the_visitor_choose(

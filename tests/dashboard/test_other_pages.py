@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tradewind
+import tradewind.sync
 from dashboard.conftest import Web, text_of
 from harness import ServerProcess, wait_for
 from ports import free_port
@@ -174,3 +175,44 @@ def test_the_map_shows_leaf_connections_to_the_system_account(kind: str, tmp_pat
         hub.stop()
         if leaf is not None:
             leaf.stop()
+
+
+def test_visitors_switch_between_servers_and_forms_stay_with_theirs(
+    server: ServerProcess, nats: Connection, tmp_path: Path
+) -> None:
+    flags = ["-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p", "-1"]
+    other = ServerProcess(server.kind, flags).wait_ready()
+    try:
+        with tradewind.sync.connect(other.url) as connection:
+            connection.jetstream_manager().streams.add(name="SAME", subjects=["same"])
+        nats.jetstream_manager().streams.add(name="SAME", subjects=["same"])
+        nats.jetstream_manager().streams.add(name="HERE", subjects=["here"])
+        contexts = {"staging": ConnectOptions(servers=other.url)}
+        options = ConnectOptions(servers=server.url)
+        with running_dashboard(DashboardSettings(options, port=0, contexts=contexts)) as made:
+            web, second = Web(made.url), Web(made.url)
+            with web.client, second.client:
+                wait_for(lambda: "HERE" in web.text("/streams"))
+                old = web.token()
+                fields = {"csrf": old, "context": "staging"}
+                assert web.client.post("/context", data=fields).status_code == 303
+                wait_for(lambda: "SAME" in web.text("/streams"))
+                assert "HERE" not in web.text("/streams")
+                assert other.url in web.page("/")
+                assert "HERE" in second.text("/streams")
+                # A page of the first server that is still open cannot delete here.
+                sent = {"csrf": old, "typed": "SAME"}
+                answer = web.client.post("/streams/SAME/delete", data=sent)
+                assert answer.status_code == 403
+                assert "SAME" in web.text("/streams")
+                bad = {"csrf": web.token(), "context": "production"}
+                assert web.client.post("/context", data=bad).status_code == 400
+                assert web.client.post("/context", data={"context": ""}).status_code == 403
+                fields = {"csrf": web.token(), "context": ""}
+                assert web.client.post("/context", data=fields).status_code == 303
+                assert "HERE" in web.text("/streams")
+        assert "SAME" in nats.jetstream_manager().streams.names().all()
+    finally:
+        other.stop()
+        for name in ("SAME", "HERE"):
+            nats.jetstream_manager().streams.delete(name)

@@ -70,6 +70,7 @@ ELSEWHERE = {
     "dashboard.data.message_export": "messages that are written, not read",
     "dashboard.data.problems": "the error of a server; its pattern stops at each quote",
     "dashboard.data.sql_data": "answers of the SQL service of the same user",
+    "dashboard.data.rights": _OWN_ANSWER,
     "dashboard.views.editing": _OWN_ANSWER,
     "dashboard.views.pipeline_parts": "the SQL of a pipeline file, which the operator writes",
     "dashboard.web.running": _CONFIGURED,

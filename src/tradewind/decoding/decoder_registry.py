@@ -15,6 +15,7 @@ import pyarrow as pa
 from tradewind.decoding.avro_payloads import AvroReader
 from tradewind.decoding.csv_payloads import CsvReader
 from tradewind.decoding.decoder_contract import Decoder, DecodingError
+from tradewind.decoding.installed_decoders import installed_decoders
 from tradewind.decoding.json_columns import JsonDecoder
 from tradewind.decoding.json_payloads import JsonReader
 from tradewind.decoding.msgpack_payloads import MsgpackReader
@@ -26,7 +27,6 @@ from tradewind.decoding.type_texts import columns_of
 from tradewind.decoding.user_decoders import (
     UserDecoder,
     function_at,
-    installed_decoders,
     is_place,
 )
 from tradewind.decoding.written_schemas import WrittenSchemas

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +21,6 @@ from tradewind.decoding.decoder_contract import DecodedPayloads, DecodingError
 from tradewind.decoding.payload_kinds import Kind, absorb
 from tradewind.decoding.row_decoding import ReadRow, RowPlan, built, one_line, plan_of, renamed
 
-GROUP: Final = "tradewind.decoders"
 _PLACE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 UserFunction = Callable[..., Any]
@@ -31,11 +29,6 @@ UserFunction = Callable[..., Any]
 def is_place(name: str) -> bool:
     """Whether a name is `module:function`."""
     return _PLACE.fullmatch(name) is not None
-
-
-def installed_decoders() -> dict[str, str]:
-    """The decoders that installed packages offer: `module:function` of each name."""
-    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 @lru_cache(maxsize=64)

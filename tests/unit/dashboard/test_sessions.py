@@ -107,3 +107,20 @@ def test_a_seed_is_taken_and_a_broken_credentials_file_is_not() -> None:
 def test_half_a_login_is_refused_with_what_is_missing(fields: dict[str, str]) -> None:
     with pytest.raises(LoginRefusedError, match="user and a password"):
         login_settings(fields)
+
+
+def test_a_choice_of_a_context_changes_the_token_of_forms() -> None:
+    contexts = {"staging": ConnectOptions(servers="nats://127.0.0.1:1")}
+    sessions = Sessions(ConnectOptions(), needs_login=False, contexts=contexts)
+    before = sessions.csrf("visitor")
+    sessions.choose("visitor", "staging")
+    assert not sessions.is_csrf("visitor", before)
+    other = sessions.csrf("somebody")
+    assert sessions.is_csrf("somebody", other)
+    sessions.choose("visitor", "")
+    assert sessions.is_csrf("visitor", before)
+    with pytest.raises(LoginRefusedError, match="no context 'x'"):
+        sessions.choose("visitor", "x")
+    with_logins = Sessions(ConnectOptions(), needs_login=True, contexts=contexts)
+    with pytest.raises(LoginRefusedError, match="Log out first"):
+        with_logins.choose("visitor", "staging")

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tradewind.decoding import user_decoders
+from tradewind.decoding import installed_decoders
 from tradewind.decoding.decoder_contract import DecodedPayloads, Decoder, DecodingError
 from tradewind.decoding.decoder_registry import open_decoder
 
@@ -195,5 +195,5 @@ def test_an_installed_package_can_offer_a_decoder(monkeypatch: pytest.MonkeyPatc
 
 
 def test_entry_points_are_looked_up_in_their_group() -> None:
-    assert user_decoders.GROUP == "tradewind.decoders"
-    assert user_decoders.installed_decoders() == {}
+    assert installed_decoders.GROUP == "tradewind.decoders"
+    assert installed_decoders.installed_decoders() == {}

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 app = CommandApp("View and manage a server in a browser")
 
 
+OtherContexts = Annotated[
+    list[str] | None,
+    Option(
+        "--also",
+        help="Context that visitors can switch to; may be repeated",
+        metavar="CONTEXT",
+        show_default=False,
+    ),
+]
+
+
 @app.command()
 def dashboard(
     host: Annotated[
@@ -50,6 +61,7 @@ def dashboard(
             show_default=False,
         ),
     ] = None,
+    also: OtherContexts = None,
     history: Annotated[
         str, Option("--history", help="File for the charts of a day", metavar="FILE")
     ] = "",
@@ -79,6 +91,7 @@ def dashboard(
             pipelines=tuple(pipelines or ()),
             allow_run=allow_run,
             history_path=history,
+            contexts=_contexts(also or []),
             launching=_launching(),
         )
     )
@@ -88,6 +101,15 @@ def dashboard(
         flush()
 
     asyncio.run(made.run_async(tell))
+
+
+def _contexts(names: list[str]) -> dict[str, ConnectOptions]:
+    """The options of the contexts that visitors can switch to."""
+    from tradewind.client.core.connect_options import make_options
+    from tradewind.client.core.contexts import load_context
+
+    named = {"name": "tradewind dashboard"}
+    return {name: make_options(load_context(name), named) for name in names}
 
 
 def _launching() -> LaunchCommand:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 State = Literal["running", "done", "full", "stopped", "failed"]
 SEARCHES_MAX: Final = 2
-SEARCHES_KEPT_MAX: Final = 8
+SEARCHES_KEPT_MAX: Final = 3
 FOUND_MAX: Final = 1000
-FOUND_BYTES_MAX: Final = 32 << 20
+FOUND_BYTES_MAX: Final = 16 << 20
 BATCH_MESSAGES: Final = 1024
 BATCH_BYTES: Final = 4 << 20
 # Sequences of a step towards older messages; more where few of them match the subject.

@@ -8,11 +8,13 @@ visitor.
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tradewind.client.errors import BucketNotFoundError
+from tradewind.decoding.installed_decoders import installed_decoders
 from tradewind.errors import TradewindError
 from tradewind.extra_packages import missing_package
 from tradewind.schemas.schema_documents import BUCKET
@@ -34,14 +36,10 @@ class NotDecodedError(TradewindError):
     """A payload that has another format, or a format that cannot be read here."""
 
 
+@functools.cache
 def formats() -> list[str]:
-    """The formats that can be chosen."""
-    from tradewind.decoding.user_decoders import installed_decoders
-
-    try:
-        return [*BUILT_IN, *sorted(set(installed_decoders()) - set(BUILT_IN))]
-    except ImportError:
-        return ["msgpack"]
+    """The formats that can be chosen; what is installed does not change while this runs."""
+    return [*BUILT_IN, *sorted(set(installed_decoders()) - set(BUILT_IN))]
 
 
 async def decode_payload_as(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.client.errors import NoRespondersError, OperationTimeoutError, PermissionsError
-from tradewind.dashboard.data.load_and_usage import ask_all, part_of
+from tradewind.dashboard.data.load_and_usage import ANSWER_SECONDS, part_of
+from tradewind.errors import JSON_ERRORS
 from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ ALL_RIGHTS: Final = Rights()
 async def ask_rights(connection: Connection) -> Rights:
     """Ask the server for the rules of this login."""
     try:
-        answers = await ask_all(connection, USER_INFO)
-    except (OperationTimeoutError, NoRespondersError, PermissionsError):
+        answer = await connection.request(USER_INFO, timeout=ANSWER_SECONDS)
+        document = msgspec.json.decode(answer.data, type=dict[str, Any])
+    except (OperationTimeoutError, NoRespondersError, PermissionsError, *JSON_ERRORS):
         return ALL_RIGHTS
-    return rights_of(part_of(answers[0], "data")) if answers else ALL_RIGHTS
+    return rights_of(part_of(document, "data"))
 
 
 def rights_of(data: dict[str, Any]) -> Rights:

@@ -37,6 +37,8 @@ PLACES: Final = (
     ("accounts", "Accounts", "/accounts"),
 )
 STORAGES: Final = (("file", "On disk"), ("memory", "In memory"))
+# The label of the context that the dashboard was started with.
+MAIN_CONTEXT: Final = "(the first)"
 _WORDS: Final = {
     "connecting": "Connecting to",
     "reconnecting": "Reconnecting to",
@@ -53,6 +55,9 @@ class Visit:
     is_read_only: bool = False
     user: str = ""  # "" if no login is required
     notice: str = ""
+    # The contexts that one can switch to, and the present one; "" is the one of the start.
+    contexts: tuple[str, ...] = ()
+    context: str = ""
 
 
 def page(visit: Visit, place: str, title: str, *content: Child) -> str:
@@ -147,9 +152,30 @@ def _side(visit: Visit, place: str) -> Markup:
     return tag(
         "nav",
         tag("div", brand(), menu, class_="top"),
+        _switch_context(visit),
         search,
         tag("div", links, class_="places", id="places"),
         tag("div", foot, class_="foot"),
+    )
+
+
+def _switch_context(visit: Visit) -> Markup | None:
+    """The choice of a server, if there are several."""
+    if not visit.contexts:
+        return None
+    if visit.user:
+        return tag("p", visit.context or MAIN_CONTEXT, class_="faint context", id="context")
+    options = [("", MAIN_CONTEXT), *((name, name) for name in visit.contexts)]
+    made = [
+        tag("option", label, value=value, selected=value == visit.context)
+        for value, label in options
+    ]
+    return form(
+        visit,
+        "/context",
+        tag("select", made, name="context", id="context", aria_label="Server"),
+        tag("button", "Switch"),
+        class_="row context",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from tradewind.api.configs import consumer_config_from_dict
 from tradewind.client.streams.api_requests import check_answer
@@ -37,6 +37,8 @@ from tradewind.dashboard.views.editing import (
 )
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
 from tradewind.durations import SECOND_NS
+
+_ONLY_ACKED: Final = ("ack_wait", "max_ack_pending")
 
 
 def _path(call: Call) -> tuple[str, ...]:
@@ -94,6 +96,9 @@ async def create(call: Call) -> Answer:
     config = without_filters(config)
     if AS_JSON not in call.fields:
         config["durable_name"] = config["name"]
+        if config["ack_policy"] == "none":
+            # The form has them for the other policies.
+            config = {key: value for key, value in config.items() if key not in _ONLY_ACKED}
     info = await call.workspace.jetstream.manager.consumers.add(stream, config)
     call.workspace.catalog.changed(stream)
     target = address("streams", stream, "consumers", info.name)

@@ -95,8 +95,9 @@ def config_editor(
         tag("p", why_not, class_="faint") if why_not else None,
         class_="stack sections",
     )
-    # The page of a form that was sent has the address of its action, which is the same.
-    ways = tabs([("Form", "?as=form", not is_json), ("JSON", "?as=json", is_json)])
+    ways = tabs(
+        [("Form", f"{action}?as=form", not is_json), ("JSON", f"{action}?as=json", is_json)]
+    )
     return [note, card("", ways, made)]
 
 

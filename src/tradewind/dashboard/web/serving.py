@@ -13,7 +13,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ HEADER_BYTES_MAX: Final = 32 * 1024
 KEEP_ALIVE_SECONDS: Final = 20
 STOP_SECONDS: Final = 1
 BACKLOG: Final = 128
+CONTEXTS_MAX: Final = 16
 UNFINISHED: Final = "ASGI callable returned without completing response."
 
 
@@ -57,6 +58,8 @@ class DashboardSettings:
     # Files of pipelines, or folders of such files.
     pipelines: tuple[str, ...] = ()
     allow_run: bool = False
+    # Other servers that visitors can switch to, by the names of their contexts.
+    contexts: Mapping[str, ConnectOptions] = field(default_factory=dict)
     # The file in which the charts of a day are saved.
     history_path: str = ""
     # A login of the system account for the figures of servers, which all visitors then see.
@@ -77,6 +80,8 @@ class DashboardSettings:
             raise ConfigError(
                 "--history: not with logins, since each visitor may see only what the login may"
             )
+        if len(self.contexts) > CONTEXTS_MAX:
+            raise ConfigError(f"--also: at most {CONTEXTS_MAX} contexts, not {len(self.contexts)}")
         _ = self.run_rules
 
     @property
@@ -156,6 +161,7 @@ class Dashboard(uvicorn.Server):
             needs_login=settings.asks_login,
             history=settings.history(),
             system_options=settings.system_options,
+            contexts=settings.contexts,
         )
         self.sessions = sessions
         application = build_application(

@@ -37,6 +37,7 @@ TRIES_MAX: Final = 4
 WRONG_SECONDS: Final = 1.0
 LOGIN_SECONDS: Final = 10.0
 NOTICES_MAX: Final = 256
+CHOICES_MAX: Final = 1024
 ID_BYTES: Final = 32
 TOKEN_LENGTH: Final = 43
 
@@ -48,6 +49,8 @@ class LoginSession:
     workspace: Workspace
     user: str
     used_at: float
+    # The name of the context; empty for the one that the dashboard was started with.
+    context: str = ""
 
 
 class LoginRefusedError(TradewindError):
@@ -64,12 +67,17 @@ class Sessions:
         needs_login: bool,
         history: HistoryFile | None = None,
         system_options: ConnectOptions | None = None,
+        contexts: Mapping[str, ConnectOptions] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.needs_login = needs_login
         self._options = options
         self._history = history
         self._system_options = system_options
+        # Other servers that visitors can switch to, their connections, and who has done so.
+        self.contexts = dict(contexts or {})
+        self._others: dict[str, Workspace] = {}
+        self._choices: OrderedDict[str, str] = OrderedDict()
         self._clock = clock
         self._secret = secrets.token_bytes(ID_BYTES)
         self._logins: OrderedDict[str, LoginSession] = OrderedDict()
@@ -88,6 +96,8 @@ class Sessions:
         workspaces = [login.workspace for login in self._logins.values()]
         if self._shared is not None:
             workspaces.append(self._shared)
+        workspaces += self._others.values()
+        self._others.clear()
         self._logins.clear()
         await asyncio.gather(*(workspace.close() for workspace in workspaces))
 
@@ -102,8 +112,9 @@ class Sessions:
         return secrets.token_urlsafe(ID_BYTES)
 
     def csrf(self, session_id: str) -> str:
-        """The token that the forms of a session must contain."""
-        return hmac.new(self._secret, session_id.encode(), hashlib.sha256).hexdigest()
+        """The token that the forms of a session must contain; a form is for one context only."""
+        about = f"{session_id} {self._choices.get(session_id, '')}".rstrip()
+        return hmac.new(self._secret, about.encode(), hashlib.sha256).hexdigest()
 
     def is_csrf(self, session_id: str, token: str) -> bool:
         """Whether a form was created for this session."""
@@ -124,7 +135,8 @@ class Sessions:
     def find(self, session_id: str) -> LoginSession | None:
         """The login of a session; None if a login is needed first."""
         if self._shared is not None:
-            return LoginSession(self._shared, "", self._clock())
+            context = self._choices.get(session_id, "")
+            return LoginSession(self._workspace(context), "", self._clock(), context)
         login = self._logins.get(session_id)
         if login is None or self._clock() - login.used_at > IDLE_SECONDS:
             return None
@@ -132,14 +144,39 @@ class Sessions:
         self._logins.move_to_end(session_id)
         return login
 
+    def choose(self, session_id: str, context: str) -> None:
+        """Switch a visitor to a context; LoginRefusedError if there is none of that name."""
+        if self.needs_login:
+            raise LoginRefusedError("Log out first: a login is for one server.")
+        if context and context not in self.contexts:
+            raise LoginRefusedError(f"There is no context {context[:60]!r} here.")
+        self._choices.pop(session_id, None)
+        if context:
+            self._choices[session_id] = context
+        while len(self._choices) > CHOICES_MAX:
+            self._choices.popitem(last=False)
+
+    def _workspace(self, context: str) -> Workspace:
+        assert self._shared is not None, "visitors share connections"
+        if not context:
+            return self._shared
+        if context not in self._others:
+            made = self._others[context] = Workspace(self.contexts[context])
+            made.start()
+        return self._others[context]
+
     async def log_in(self, fields: Mapping[str, str]) -> str:
         """Try a NATS login and return the id of the new session. LoginRefusedError if it fails."""
         await self.drop_idle()
         if len(self._logins) >= LOGINS_MAX:
             raise LoginRefusedError(f"There are {LOGINS_MAX} logins already; try again later.")
         settings = login_settings(fields)
+        context = fields.get("context", "")
+        if context and context not in self.contexts:
+            raise LoginRefusedError(f"There is no context {context[:60]!r} here.")
+        options = self.contexts.get(context, self._options)
         async with self._tries:
-            workspace = Workspace(make_options(self._options, settings))
+            workspace = Workspace(make_options(options, settings))
             workspace.start()
             try:
                 async with asyncio.timeout(LOGIN_SECONDS):
@@ -154,7 +191,7 @@ class Sessions:
                 ) from None
         session_id = self.new_id()
         user = fields.get("user", "") or ("token" if fields.get("token") else "credentials")
-        self._logins[session_id] = LoginSession(workspace, user, self._clock())
+        self._logins[session_id] = LoginSession(workspace, user, self._clock(), context)
         return session_id
 
     async def log_out(self, session_id: str) -> None:

@@ -25,9 +25,11 @@ from starlette.routing import Route
 from tradewind.dashboard.data.problems import Problem, problem_of
 from tradewind.dashboard.look.elements import is_own_address, tag
 from tradewind.dashboard.look.page_layout import (
+    MAIN_CONTEXT,
     Visit,
     bare_page,
     card,
+    choice,
     field,
     heading,
     page,
@@ -277,6 +279,8 @@ class _RequestHandler:
             is_read_only=self.is_read_only,
             user=visitor.login.user,
             notice=notice,
+            contexts=tuple(self.sessions.contexts),
+            context=visitor.login.context,
         )
 
     def with_cookie(self, response: Response, session_id: str) -> Response:
@@ -444,6 +448,23 @@ class _RequestHandler:
         goto = target if is_own_address(target) and target.startswith("/") else "/"
         return self.with_cookie(RedirectResponse(goto, 303), session_id)
 
+    async def switch(self, request: Request) -> Response:
+        """Switch to another server; forms of pages that are still open are refused from then on."""
+        visitor = self.visitor(request)
+        if visitor.login is None:
+            return RedirectResponse("/login", 303)
+        try:
+            fields = await read_form(request)
+        except BadFormError as error:
+            return PlainTextResponse(str(error), 400)
+        if not self.sessions.is_csrf(visitor.session_id, fields.get("csrf", "")):
+            return self.failed(self.visit(visitor), Problem("refused", STALE), 403)
+        try:
+            self.sessions.choose(visitor.session_id, fields.get("context", ""))
+        except LoginRefusedError as error:
+            return self.failed(self.visit(visitor), Problem("failed", str(error)), 400)
+        return RedirectResponse("/", 303)
+
     async def log_out(self, request: Request) -> Response:
         """End a login."""
         visitor = self.visitor(request)
@@ -466,6 +487,7 @@ class _RequestHandler:
             "form",
             tag("input", type="hidden", name="csrf", value=self.sessions.csrf(visitor.session_id)),
             tag("input", type="hidden", name="next", value=target),
+            choice("Server", "context", self._choices()) if self.sessions.contexts else None,
             field("User", "user"),
             field("Password", "password", kind="password"),
             field("Or a token", "token", kind="password"),
@@ -482,6 +504,9 @@ class _RequestHandler:
         hint = "The login of the NATS server: its permissions decide what you see here."
         html = bare_page("Log in", note, card("Log in", tag("p", hint, class_="faint"), form))
         return HTMLResponse(html, status)
+
+    def _choices(self) -> list[tuple[str, str]]:
+        return [("", MAIN_CONTEXT), *((name, name) for name in self.sessions.contexts)]
 
     async def missing(self, request: Request, _error: Exception) -> Response:
         """Show the page for an unknown address."""
@@ -554,6 +579,7 @@ def build_application(
         Route("/login", handler.login_page, methods=["GET"]),
         Route("/login", handler.log_in, methods=["POST"]),
         Route("/logout", handler.log_out, methods=["POST"]),
+        Route("/context", handler.switch, methods=["POST"]),
         Route("/static/{name}", static_file, methods=["GET"]),
         *(Route(path, handler.reading(view), methods=["GET"]) for path, view in VIEWS),
         *(

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from tradewind.client.errors import BucketNotFoundError
 from tradewind.decoding.decoder_contract import DecodingError
 from tradewind.decoding.decoder_registry import open_decoder
+from tradewind.decoding.installed_decoders import GROUP
 from tradewind.decoding.schema_sources import SchemaContext, is_reference
-from tradewind.decoding.user_decoders import GROUP, is_place
+from tradewind.decoding.user_decoders import is_place
 from tradewind.pipelines.tables.table_spec import TableSpec, reserved_columns
 
 if TYPE_CHECKING:

@@ -52,6 +52,11 @@ async function refresh() {
     return;
   }
   const made = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const token = made.querySelector("meta[name=csrf]");
+  if (token && token.content !== document.querySelector("meta[name=csrf]").content) {
+    location.reload(); // another page has switched to another server
+    return;
+  }
   for (const part of parts) {
     const fresh = made.getElementById(part.id);
     // What was sent is compared, since the page itself changes times and the order of rows.
