@@ -147,7 +147,9 @@ class Writer:
         self.need_all(owner, f"{signature} {result}")
         mark = (
             "    @property\n"
-            if any(ast.unparse(item) == "property" for item in node.decorator_list)
+            if any(
+                ast.unparse(item) in ("property", "cached_property") for item in node.decorator_list
+            )
             else ""
         )
         return f"{mark}    def {node.name}({signature}) -> {result}: ..."

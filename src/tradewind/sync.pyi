@@ -80,7 +80,8 @@ def connect(
 ) -> Connection: ...
 
 class Connection:
-    services: Services
+    @property
+    def services(self) -> Services: ...
     def publish(
         self,
         subject: str,
@@ -540,9 +541,12 @@ class Group:
 class JetStream:
     connection: Connection
     manager: JetStreamManager
-    consumers: ConsumerAccess
-    kv: KvBuckets
-    objects: ObjectStores
+    @property
+    def consumers(self) -> ConsumerAccess: ...
+    @property
+    def kv(self) -> KvBuckets: ...
+    @property
+    def objects(self) -> ObjectStores: ...
     def publish(
         self,
         subject: str,

@@ -54,6 +54,9 @@ def test_other_addresses_always_ask_for_a_login(host: str) -> None:
         DashboardSettings(host=host)
 
 
+NOWHERE = "nats://127.0.0.1:1"
+
+
 def test_the_demo_takes_another_port_if_that_of_the_dashboard_is_taken(tmp_path: Path) -> None:
     import socket
 
@@ -61,6 +64,6 @@ def test_the_demo_takes_another_port_if_that_of_the_dashboard_is_taken(tmp_path:
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with _open_dashboard("nats://127.0.0.1:1", port=port, pipeline=tmp_path) as url:
+        with _open_dashboard(NOWHERE, NOWHERE, port=port, pipeline=tmp_path) as url:
             assert url.startswith("http://127.0.0.1:")
             assert not url.endswith(f":{port}/")

@@ -158,7 +158,7 @@ COMMANDS: dict[str, Callable[[], None]] = {
         _consumers(), names=False, json=False, none_text=""
     ),
     "tradewind consumer report ORDERS": lambda: report_consumers(
-        _streams()[0], _consumers(), raw=False
+        _streams()[0], _consumers(), {}, raw=False
     ),
     "tradewind consumer info ORDERS packer": lambda: show_consumer(_consumers()[0]),
     "tradewind server ls": lambda: show_servers(_servers()),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from html import unescape
 
 import pytest
 
 from cluster_kit import LocalCluster, patiently, remove_stream, replicated_stream
-from dashboard.conftest import Web, hidden_fields
+from dashboard.conftest import Web, area_of, hidden_fields
 from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
@@ -55,9 +54,8 @@ def test_a_stream_with_three_copies_is_made_shown_changed_and_purged(
         wait_for(lambda: "FORM form.> 5" in web.text("/streams"))
         wait_for(lambda: "OTHER other.> 0" in web.text("/streams"))
 
-        page = web.page("/streams/FORM/edit")
-        config = unescape(page.partition('spellcheck="false">')[2].partition("</textarea>")[0])
-        changed = json.dumps({**json.loads(config), "max_msgs": 77})
+        page = web.page("/streams/FORM/edit?as=json")
+        changed = json.dumps({**json.loads(area_of(page)), "max_msgs": 77})
         base = hidden_fields(page)["base"]
         assert "was changed" in web.send("/streams/FORM/apply", config=changed, base=base)
         assert manager.streams.info("FORM").config.max_msgs == 77

@@ -204,6 +204,19 @@ def test_workers_keep_the_order_of_each_key(tmp_path: Path) -> None:
         assert shares.startswith("workers that had a share: ")
 
 
+def test_payloads_obey_their_schema(tmp_path: Path) -> None:
+    with running("tradewind", tmp_path, "jetstream {store_dir: STORE}") as server:
+        at_the_stream, at_the_client, *rest = run(str(EXAMPLES / "schemas.py"), server.url)
+        reason = 'does not obey schema example-order.1: /id: "seven" is not of type "integer"'
+        assert at_the_stream == f"the stream says: the payload {reason}"
+        assert at_the_client == f"the client says: the payload for 'example.orders.new' {reason}"
+        refusal = (
+            "schema example-order: the new version is not backward compatible: it cannot read"
+            " payloads of version 1: /fruit: is required now, and was not before"
+        )
+        assert rest == ["message 1 is stored", refusal, "the schema has version 2"]
+
+
 def test_first_publishes_make_streams(tmp_path: Path) -> None:
     with running("tradewind", tmp_path, "jetstream {store_dir: STORE}") as server:
         assert run(str(EXAMPLES / "templates.py"), server.url) == [

@@ -15,7 +15,7 @@ import pytest
 import tradewind
 import tradewind.sync
 from harness import ServerProcess, wait_for
-from tradewind.api.account_backup_types import KnownPart
+from tradewind.api.request_types import KnownPart
 from tradewind.backups import (
     AccountBackups,
     AsyncAccountBackups,

@@ -97,6 +97,8 @@ REQUESTS: dict[str, list[Request]] = {
     "stream_chain_entries": [(("CHAIN",), None)],
     "stream_truncate": [(("FILE",), {"newest": 1000, "dry_run": True}), (("FILE",), {"newest": 9})],
     "stream_undo": [(("FILE",), {})],
+    "backup_cut": [((), {"deliver_subject": "snapshot"})],
+    "backup_read": [(("FILE",), {"deliver_subject": "snapshot", "first_seq": 5})],
     "template_put": [
         (("T",), {"name": "T", "match": "t.*.>", "stream": "T-{{wildcard(1)}}", "config": {}})
     ],

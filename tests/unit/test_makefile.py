@@ -42,7 +42,7 @@ def finish(clone: Path, *stamps: str) -> None:
 def test_run_installs_what_the_demo_needs_and_compiles(clone: Path) -> None:
     commands = steps(clone, "run")
     assert commands.count("tools/requirements.py") == 1
-    assert "tools/requirements.py spark >" in commands
+    assert "tools/requirements.py dashboard frames spark >" in commands
     assert "build_ext --inplace" in commands
     assert commands.index("install --quiet --disable-pip-version-check --no-build") < (
         commands.index("tradewind demo")
@@ -52,8 +52,8 @@ def test_run_installs_what_the_demo_needs_and_compiles(clone: Path) -> None:
 @pytest.mark.parametrize("target", ["build", "test", "lint", "bench", "docs"])
 def test_development_installs_its_tools_after_the_packages_of_run(clone: Path, target: str) -> None:
     commands = steps(clone, target)
-    run_only = commands.index("tools/requirements.py spark >")
-    assert run_only < commands.index("tools/requirements.py dev spark delta iceberg >")
+    run_only = commands.index("tools/requirements.py dashboard frames spark >")
+    assert run_only < commands.index("tools/requirements.py dev dashboard spark delta iceberg >")
     assert commands.count("-c constraints.txt") == commands.count("/pip install") - 1  # editable
 
 
@@ -68,7 +68,7 @@ def test_tests_after_a_run_add_only_their_tools(clone: Path) -> None:
     finish(clone, ".created", ".run-packages", ".compiled", ".runnable")
     commands = steps(clone, "build")
     assert "tools/requirements.py dev" in commands
-    assert "tools/requirements.py spark >" not in commands
+    assert "tools/requirements.py dashboard frames spark >" not in commands
     assert "build_ext" not in commands
 
 

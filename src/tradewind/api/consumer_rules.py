@@ -28,10 +28,11 @@ from tradewind.api.names import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
+    ORDER_PREFIX,
+    has_setting,
     is_valid_name,
     metadata_bytes,
 )
-from tradewind.api.order_rules import check_order
 from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest
 from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.sourcing_rules import is_for_server
@@ -194,7 +195,7 @@ def check_consumer_config(
         raise errors.CONSUMER_METADATA_LENGTH(limit=f"{METADATA_BYTES_MAX // 1024}KB")
     _check_priority(config)
     _check_nak_policy(config)
-    check_order(config)
+    _check_order(config)
 
 
 def _invalid(text: str) -> ApiError:
@@ -427,6 +428,15 @@ def _check_priority(config: ConsumerConfig) -> None:
             raise errors.CONSUMER_INVALID_GROUP_NAME()
 
 
+def _check_order(config: ConsumerConfig, old: ConsumerConfig | None = None) -> None:
+    present = old.metadata if old is not None else None
+    if has_setting(config.metadata, ORDER_PREFIX) or has_setting(present, ORDER_PREFIX):
+        # Loaded when it is needed: other servers start sooner without it.
+        from tradewind.api.order_rules import check_order
+
+        check_order(config, old)
+
+
 def _check_nak_policy(config: ConsumerConfig) -> None:
     try:
         policy = nak_policy_of(config.metadata)
@@ -496,7 +506,7 @@ def _check_update(
             before, after = parse_time(before), parse_time(after)
         if before != after:
             raise errors.CONSUMER_CREATE(err=f"{what} can not be updated")
-    check_order(new, old)
+    _check_order(new, old)
     if old.deliver_subject != new.deliver_subject:
         if not old.deliver_subject:
             raise errors.CONSUMER_CREATE(err="can not update pull consumer to push based")

@@ -21,11 +21,6 @@ from typing import Final
 
 from tradewind.api import request_types as ask
 from tradewind.api import responses as answer
-from tradewind.api.account_backup_types import (
-    BackupCutRequest,
-    BackupCutResponse,
-    BackupReadRequest,
-)
 from tradewind.api.chain import (
     ChainCheckpoint,
     ChainEntries,
@@ -528,8 +523,8 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "BACKUP.CUT",
         "Send the state of all streams and consumers of the account in one moment.",
         Body.REQUIRED,
-        BackupCutRequest,
-        BackupCutResponse,
+        ask.BackupCutRequest,
+        answer.BackupCutResponse,
         handler="tradewind.jetstream.handlers.account_backup_handlers:cut",
         prefix=OWN_PREFIX,
         needs=(),
@@ -540,7 +535,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "BACKUP.READ.$s",
         "Send the messages of a stream from a sequence on, in chunks.",
         Body.REQUIRED,
-        BackupReadRequest,
+        ask.BackupReadRequest,
         answer.StreamSnapshotResponse,
         handler="tradewind.jetstream.handlers.account_backup_handlers:read",
         prefix=OWN_PREFIX,

@@ -18,6 +18,9 @@ KV_STREAM: Final = "KV_"
 KV_SUBJECTS: Final = "$KV."
 OBJECT_STREAM: Final = "OBJ_"
 OBJECT_SUBJECTS: Final = "$O."
+# Settings in metadata, with the keys that begin so.
+SCHEMA_KEY: Final = "tradewind.schema"
+ORDER_PREFIX: Final = "tradewind.order"
 _NAME: Final = re.compile(r"[^ \t\r\n\f.*>\\/]+")
 
 
@@ -29,3 +32,13 @@ def is_valid_name(name: str) -> bool:
 def metadata_bytes(metadata: Mapping[str, str]) -> int:
     """The size that counts against METADATA_BYTES_MAX."""
     return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
+
+
+def has_setting(metadata: Mapping[str, str] | None, prefix: str) -> bool:
+    """Whether metadata has a key that begins so."""
+    return bool(metadata) and any(key.startswith(prefix) for key in metadata or ())
+
+
+def has_schema_rule(metadata: Mapping[str, str] | None) -> bool:
+    """Whether a stream checks payloads; its messages need a closer look then."""
+    return metadata is not None and SCHEMA_KEY in metadata

@@ -20,8 +20,8 @@ import msgspec
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ReplayPolicy
 from tradewind.api.errors import CONSUMER_INVALID_POLICY
+from tradewind.api.names import ORDER_PREFIX
 
-ORDER_PREFIX: Final = "tradewind.order"
 ORDER_BY_KEY: Final = "tradewind.order_by"
 IN_FLIGHT_KEY: Final = "tradewind.order_in_flight"
 WINDOW_KEY: Final = "tradewind.order_window"

@@ -156,3 +156,39 @@ class NextRequest(ApiStruct, frozen=True, kw_only=True):
     min_ack_pending: Int64 = 0
     id: str = ""
     priority: Int = 0
+
+
+class KnownPart(ApiStruct, frozen=True, kw_only=True):
+    """The part of a stream that a client has: up to `last_seq`; `messages` are from `first_seq`
+    on.
+    """
+
+    created: Time = always(ZERO_TIME)
+    first_seq: Uint64 = 0
+    last_seq: Uint64 = 0
+    messages: Uint64 = 0
+
+
+class BackupCutRequest(ApiStruct, frozen=True, kw_only=True):
+    """BACKUP.CUT: all streams of the account in one moment, with what follows on `known`.
+
+    A cut is complete if the messages after what is known are few. With `final` it has consumers and
+    removed sequences in any case. With `named_only`, streams that are not in `known` come without
+    messages and removed sequences: the client expects that they have not changed.
+    """
+
+    deliver_subject: str = always("")
+    known: dict[str, KnownPart] = field(default_factory=dict)
+    named_only: bool = False
+    final: bool = False
+    chunk_size: Int = 0
+    window_size: Int = 0
+
+
+class BackupReadRequest(ApiStruct, frozen=True, kw_only=True):
+    """BACKUP.READ: a snapshot without consumers, from a sequence on."""
+
+    deliver_subject: str = always("")
+    first_seq: Uint64 = 0
+    chunk_size: Int = 0
+    window_size: Int = 0

@@ -34,6 +34,7 @@ from tradewind.api.stream_types import (
     StreamState,
 )
 from tradewind.api.times import ZERO_TIME
+from tradewind.api.truncation_types import OWN_TYPE_PREFIX
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
 # The official server's name for the version of the features that it knows.
@@ -449,3 +450,17 @@ def encode_error(response: type[ApiStruct], error: ApiError) -> bytes:
     return b"{%b}" % b",".join(
         b'"%b":%b' % (name.encode(), encode(value)) for name, value in members
     )
+
+
+class BackupCutResponse(
+    ApiStruct,
+    tag_field="type",
+    tag=OWN_TYPE_PREFIX + "backup_cut_response",
+    frozen=True,
+    kw_only=True,
+):
+    """BACKUP.CUT; the chunks follow."""
+
+    streams: Int = always(0)
+    complete: bool = always(False)
+    time: Time = always(ZERO_TIME)

@@ -15,12 +15,11 @@ from typing import Final
 
 import msgspec
 
-from tradewind.api.names import is_valid_name
+from tradewind.api.names import SCHEMA_KEY, is_valid_name
 from tradewind.api.own_errors import SCHEMA_INVALID
 from tradewind.api.stream_types import StreamConfig
 from tradewind.subjects import is_subset_of_any, is_valid_subject
 
-SCHEMA_KEY: Final = "tradewind.schema"
 STREAM_KEY: Final = f"{SCHEMA_KEY}.stream"
 SUBJECT_KEY: Final = f"{SCHEMA_KEY}.subject"
 REJECT, DEAD_LETTER, COUNT = ACTIONS = ("reject", "dead-letter", "count")
@@ -70,11 +69,6 @@ def schema_rule_of(metadata: Mapping[str, str] | None) -> SchemaRule | None:
         err = f"{subject[:64]!r}: {{stream}} anywhere, {{subject}} as the last token, no wildcards"
         raise SCHEMA_INVALID(key=SUBJECT_KEY, err=err)
     return SchemaRule(action, stream, subject)
-
-
-def has_schema_rule(metadata: Mapping[str, str] | None) -> bool:
-    """Whether a stream checks payloads; its messages need a closer look then."""
-    return metadata is not None and SCHEMA_KEY in metadata
 
 
 def letter_pattern_of(rule: SchemaRule, stream: str) -> str:

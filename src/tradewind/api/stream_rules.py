@@ -20,12 +20,13 @@ from tradewind.api.names import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
+    SCHEMA_KEY,
+    has_setting,
     is_valid_name,
     metadata_bytes,
 )
 from tradewind.api.own_errors import CHAIN_INVALID
 from tradewind.api.responses import JetStreamAccountLimits
-from tradewind.api.schema_rules import check_schema_rule
 from tradewind.api.source_rules import (
     check_mirror_and_sources,
     check_source_filters,
@@ -193,7 +194,11 @@ def check_stream_config(
     config = _with_subjects(config)
     _check_max_bytes(config, account)
     _check_chain(config)
-    check_schema_rule(config)
+    if has_setting(config.metadata, SCHEMA_KEY):
+        # Loaded when it is needed: other servers start sooner without it.
+        from tradewind.api.schema_rules import check_schema_rule
+
+        check_schema_rule(config)
     _check_transform(config)
     config = _with_republish(config, pedantic=pedantic)
     return _with_placement(config)

@@ -17,9 +17,9 @@ from tradewind.api.account_backup_types import (
     CUT_STREAM_PREFIX,
     SEQUENCE_BYTES,
     CutHead,
-    KnownPart,
 )
 from tradewind.api.base import encode
+from tradewind.api.request_types import KnownPart
 from tradewind.api.times import parse_time
 from tradewind.backups.account_api import (
     AccountApi,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.account_backup_types import KnownPart
+from tradewind.api.request_types import KnownPart
 from tradewind.backups.account_cut_reading import CutPart, TakenCut, take_account_cut
 from tradewind.backups.backup_documents import BackedUpStream, MessageRange, SavedStream
 from tradewind.backups.backup_errors import StreamReadError

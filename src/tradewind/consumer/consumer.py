@@ -21,7 +21,7 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
 )
 from tradewind.api.legacy_marks import LEGACY_SETS, legacy_of
-from tradewind.api.order_rules import order_of, require_order
+from tradewind.api.names import ORDER_PREFIX, has_setting
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
@@ -184,6 +184,11 @@ class ServerConsumer(Taker):
 
     def _set_order(self, config: ConsumerConfig) -> None:
         """Keep order per key, if the configuration says so."""
+        if not has_setting(config.metadata, ORDER_PREFIX):
+            return
+        # Loaded when it is needed: other servers start sooner without it.
+        from tradewind.api.order_rules import order_of, require_order
+
         order = order_of(config.metadata)
         if order is not None:
             require_order(config)

@@ -20,12 +20,11 @@ from tradewind.api.account_backup_types import (
     CUT_REMOVED,
     CUT_STREAM_PREFIX,
     SEQUENCE_BYTES,
-    BackupCutRequest,
     CutHead,
     CutStream,
-    KnownPart,
 )
 from tradewind.api.base import encode
+from tradewind.api.request_types import BackupCutRequest, KnownPart
 from tradewind.api.times import format_time
 from tradewind.errors import StoreError
 from tradewind.jetstream.lanes import let_others_go_first

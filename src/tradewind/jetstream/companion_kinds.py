@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.schema_rules import has_schema_rule
+from tradewind.api.names import has_schema_rule
 from tradewind.errors import StoreError
 from tradewind.jetstream.companions import CompanionKind, Wanted
 

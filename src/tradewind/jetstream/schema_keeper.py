@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api.dead_letter_rules import HEADER_PREFIX, ORIGINAL_PREFIX
 from tradewind.api.errors import STREAM_STORE_FAILED, ApiError
+from tradewind.api.names import SCHEMA_KEY
 from tradewind.api.own_errors import SCHEMA_INVALID, SCHEMA_VIOLATED
 from tradewind.api.schema_rules import (
     COUNT,
     DEAD_LETTER,
-    SCHEMA_KEY,
     SchemaRule,
     check_letter_target,
     letter_pattern_of,

@@ -16,7 +16,7 @@ from tradewind.api import errors
 from tradewind.api.chain_rules import chain_rule_of, check_chain_update
 from tradewind.api.configs import stream_config_to_dict
 from tradewind.api.limits import Reservations, check_resources, check_resources_of_update
-from tradewind.api.schema_rules import has_schema_rule
+from tradewind.api.names import has_schema_rule
 from tradewind.api.stream_rules import (
     check_consumer_limits,
     check_overlap,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tradewind.api import errors
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
 from tradewind.api.legacy_marks import legacy_of
-from tradewind.api.schema_rules import has_schema_rule
+from tradewind.api.names import has_schema_rule
 from tradewind.api.stream_types import (
     DiscardPolicy,
     PersistMode,

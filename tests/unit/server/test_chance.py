@@ -25,6 +25,7 @@ from tradewind.stream.message_ids import MessageIds
 SOURCE = Path(__file__).parents[3] / "src" / "tradewind"
 # Each module whose tables are keyed by what a peer chooses, with where `table_seeds` looks.
 TABLES = {
+    "consumer/ordered_keys.pyx": "consumers",  # set_order gives each a random seed
     "route/sublist.pyx": "accounts",
     "route/subject_trie.pyx": "accounts",  # children of its nodes, with the seed of the sublist
     "route/members.pxd": "accounts",  # queue groups of a sublist, with its seed

@@ -42,9 +42,7 @@ def show_consumer(info: ConsumerInfo, lag: DeliveryLag | None = None) -> None:
             columns.row(key, metadata[key])
     if info.cluster is not None and info.cluster.leader:
         add_cluster(columns, info.cluster)
-    add_state(columns, info)
-    if lag is not None and lag.messages:
-        columns.row("Lag", f"{counted(lag.messages, 'message')}, oldest {lag_text(lag)}")
+    add_state(columns, info, lag)
     columns.print()
 
 
@@ -142,10 +140,12 @@ def _add_details(columns: Columns, config: ConsumerConfig) -> None:
     columns.row_if("Pinned TTL", config.priority_timeout and duration_text(config.priority_timeout))
 
 
-def add_state(columns: Columns, info: ConsumerInfo) -> None:
+def add_state(columns: Columns, info: ConsumerInfo, lag: DeliveryLag | None = None) -> None:
     """How far it has come."""
     config = info.config
     columns.section("State")
+    if lag is not None and lag.messages:
+        columns.row("Lag", f"{counted(lag.messages, 'message')}, oldest {lag_text(lag)}")
     columns.row("Last Delivered Message", position_text(info.delivered, "Last delivery"))
     if config.ack_policy != "none":
         columns.row("Acknowledgment Floor", position_text(info.ack_floor, "Last Ack"))

@@ -20,6 +20,7 @@ from tradewind.client.errors import (
     JetStreamUnavailableError,
     NoRespondersError,
     OperationTimeoutError,
+    OptionsError,
 )
 from tradewind.status_codes import NO_CONTENT, NO_RESPONDERS, NOT_FOUND
 
@@ -93,7 +94,8 @@ async def read_last(
     """The last message of each subject, as far as they fit into `bytes_max`; needs a server of
     version 2.11 or later.
     """
-    assert len(subjects) <= BATCH_MESSAGES, "the server refuses more"
+    if len(subjects) > BATCH_MESSAGES:
+        raise OptionsError(f"subjects: {len(subjects)} at once, the limit is {BATCH_MESSAGES}")
     if not subjects:
         return DirectBatch([], 0)
     body = {"multi_last": list(subjects), "batch": len(subjects), "max_bytes": bytes_max}

@@ -8,13 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tradewind.api import errors
-from tradewind.api.account_backup_types import (
-    BackupCutRequest,
-    BackupCutResponse,
-    BackupReadRequest,
-)
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
-from tradewind.api.responses import StreamSnapshotResponse
+from tradewind.api.request_types import BackupCutRequest, BackupReadRequest
+from tradewind.api.responses import BackupCutResponse, StreamSnapshotResponse
 from tradewind.jetstream.account_cuts import take_cut
 from tradewind.jetstream.api_request import Answer, ApiRequest, DurableAnswer
 from tradewind.jetstream.snapshots import StreamArchive

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.errors import STREAM_INVALID_CONFIG, ApiError
-from tradewind.api.schema_rules import has_schema_rule
+from tradewind.api.names import has_schema_rule
 from tradewind.api.template_types import (
     TemplateListResponse,
     TemplatePutRequest,

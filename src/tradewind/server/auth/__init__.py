@@ -6,7 +6,6 @@ service is asked). `members` holds the configured users. `passwords`, `certifica
 compares a credential.
 """
 
-from tradewind.server.auth.cookies import credentials_from_cookies
 from tradewind.server.auth.gate import Listener, build_gate, gate_notices
 
-__all__ = ["Listener", "build_gate", "credentials_from_cookies", "gate_notices"]
+__all__ = ["Listener", "build_gate", "gate_notices"]

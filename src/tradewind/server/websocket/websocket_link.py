@@ -15,7 +15,7 @@ from tradewind.broker.session import Session
 from tradewind.durations import SECOND_NS
 from tradewind.options import WebsocketOptions
 from tradewind.own_addresses import plain_ip
-from tradewind.server.auth import credentials_from_cookies
+from tradewind.server.auth.cookies import credentials_from_cookies
 from tradewind.server.links.link import Turns
 from tradewind.server.links.link_core import SessionLink
 from tradewind.server.tls.tls_codec import tls_facts
