@@ -142,7 +142,7 @@ def _side(visit: Visit, place: str) -> Markup:
     menu = tag(
         "button",
         tag("span", here),
-        tag("i", class_="bars", aria_hidden="true"),
+        tag("i", class_="menu-lines", aria_hidden="true"),
         type="button",
         id="menu",
         aria_expanded="false",
