@@ -202,8 +202,8 @@ def test_very_much_interest_is_told_in_steps_and_nothing_is_missed() -> None:
     assert lines[b"LS- s.1"] == lines[b"LS+ s.1"]
 
 
-def test_the_cost_of_a_subscription_does_not_grow_with_their_number() -> None:
-    """Processor time to tell a connected peer of as many more, beside few and beside many."""
+def subscription_times() -> list[float]:
+    """Processor time to tell a connected peer of 4,000 more subjects each time."""
     server = server_with_leafnodes()
     client, peer = server.connect(CONNECT), server.connect_leaf(name="p")
     step, times = 4000, []
@@ -213,8 +213,18 @@ def test_the_cost_of_a_subscription_does_not_grow_with_their_number() -> None:
         client.send(lines)
         times.append(time.thread_time() - began)
         assert peer.take().count(b"LS+ s.") == step
-    few, many = min(times[:5]), min(times[-5:])
-    assert many < 3 * few, times
+    return times
+
+
+def test_the_cost_of_a_subscription_does_not_grow_with_their_number() -> None:
+    """The same beside few and beside many; work of others slows single rounds down."""
+    rounds = []
+    for _ in range(4):
+        times = subscription_times()
+        rounds.append(min(times[-5:]) / min(times[:5]))
+        if rounds[-1] < 3:
+            return
+    raise AssertionError(f"beside many, it cost so many times as much: {rounds}")
 
 
 def test_peer_that_does_not_read_is_told_no_more_than_fits() -> None:
