@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tradewind.broker.identity import Credentials
 from tradewind.options import WebsocketOptions
-from tradewind.server.auth.cookies import credentials_from_cookies
-from tradewind.server.auth.cookies import parse_cookies
+from tradewind.server.auth.cookies import credentials_from_cookies, parse_cookies
 
 OPTIONS = WebsocketOptions(user_cookie="u", pass_cookie="pw", token_cookie="tok", jwt_cookie="j")
 
